@@ -1,0 +1,256 @@
+//! Sliding log: every admitted instant is kept, so any window holds at most the limit. Exactly.
+//!
+//! Memory grows with the limit, which is why limits above a configured maximum are refused at
+//! construction. Only admitted calls are recorded: recording refused ones too, as is often done,
+//! keeps an insistent client out for ever.
+//!
+//! Twin:      tollgate/scripts/sliding_log.lua
+//! Model:     tests/models/sliding_log.rs
+//! Proved by: tests/algorithms.rs, tollgate/tests/twins.rs
+
+use std::collections::VecDeque;
+
+use crate::decision::{Decision, Found, Outcome, Refunded, Returned, Step, Take, Verb};
+use crate::limit::{LimitError, Rate};
+use crate::units::{Cost, Micros, Reading, count};
+
+/// The longest log a key may have unless the configuration says otherwise.
+pub const LIMIT_MAX: u32 = 10_000;
+
+/// So many per any window, exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    limit: u32,
+    span: Micros,
+}
+
+/// The admitted instants of one key, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Log {
+    runs: VecDeque<Run>,
+}
+
+/// Entries admitted together: `entries` of them at one instant, numbered from `first`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// When they were admitted.
+    pub at: Micros,
+    /// The number of the first among all entries of that microsecond.
+    pub first: u32,
+    /// How many.
+    pub entries: u32,
+}
+
+/// What a visit changes in a log. (A new log per visit would copy all of it.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Edit {
+    /// Entries after this instant go: they were written by a clock that has since stepped back.
+    pub drop_after: Option<Micros>,
+    /// Entries up to this instant have left the window. `None` leaves them for the next spend.
+    pub trim_to: Option<Micros>,
+    /// What to append.
+    pub push: Option<Run>,
+}
+
+impl SlidingLog {
+    /// At most `count` per any `span`, for counts of at most `max`.
+    pub fn try_new(rate: Rate, max: u32) -> Result<SlidingLog, LimitError> {
+        let limit = rate.count();
+        if limit > max {
+            return Err(LimitError::LogTooLong { limit, max });
+        }
+        Ok(SlidingLog { limit, span: rate.span()? })
+    }
+
+    /// The most that is admitted per window.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The window's length.
+    pub fn span(&self) -> Micros {
+        self.span
+    }
+}
+
+impl Log {
+    /// The admitted runs, oldest first.
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter()
+    }
+
+    /// Whether nothing is recorded.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// How many runs are recorded.
+    pub fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The latest instant recorded.
+    pub fn latest(&self) -> Option<Micros> {
+        self.runs.back().map(|run| run.at)
+    }
+
+    /// Carries out what a visit decided.
+    pub fn apply(&mut self, edit: &Edit) {
+        let Edit { drop_after, trim_to, push } = *edit;
+        if let Some(after) = drop_after {
+            while self.runs.back().is_some_and(|run| run.at > after) {
+                self.runs.pop_back();
+            }
+        }
+        if let Some(to) = trim_to {
+            while self.runs.front().is_some_and(|run| run.at <= to) {
+                self.runs.pop_front();
+            }
+        }
+        if let Some(run) = push {
+            match self.runs.back_mut() {
+                Some(last) if last.at == run.at && last.first.saturating_add(last.entries) == run.first => {
+                    last.entries = last.entries.saturating_add(run.entries);
+                }
+                _ => self.runs.push_back(run),
+            }
+        }
+    }
+
+    /// Removes the named entries, and says how many of them were there.
+    fn remove(&mut self, take: Take, cost: Cost) -> u32 {
+        let (from, to) = (take.entry, take.entry.saturating_add(cost.get()));
+        let mut removed: u32 = 0;
+        let mut kept = VecDeque::with_capacity(self.runs.len().saturating_add(1));
+        for run in self.runs.drain(..) {
+            let (start, end) = (run.first, run.first.saturating_add(run.entries));
+            let (cut_start, cut_end) = (start.max(from), end.min(to));
+            if run.at != take.at || cut_start >= cut_end {
+                kept.push_back(run);
+                continue;
+            }
+            removed = removed.saturating_add(cut_end.saturating_sub(cut_start));
+            for (first, end) in [(start, cut_start), (cut_end, end)] {
+                if first < end {
+                    kept.push_back(Run { at: run.at, first, entries: end.saturating_sub(first) });
+                }
+            }
+        }
+        self.runs = kept;
+        removed
+    }
+}
+
+/// A log as seen at the present: what is live, and what the clock has to say.
+struct Present<'a> {
+    log: Option<&'a Log>,
+    now: Micros,
+    behind: Micros,
+    span: Micros,
+    drop_after: Option<Micros>,
+}
+
+impl<'a> Present<'a> {
+    fn new(sliding: &SlidingLog, log: Option<&'a Log>, now: Micros) -> Present<'a> {
+        let latest = log.and_then(Log::latest).unwrap_or(Micros::ZERO);
+        let span = sliding.span;
+        match Reading::of(now, latest) {
+            Reading::Steady { now, behind } => Present { log, now, behind, span, drop_after: None },
+            Reading::Stepped => Present { log, now, behind: Micros::ZERO, span, drop_after: Some(now) },
+        }
+    }
+
+    /// Runs inside the window, oldest first. An entry leaves exactly one span after it came.
+    fn live(&self) -> impl DoubleEndedIterator<Item = &'a Run> {
+        let (now, span) = (self.now, self.span);
+        self.log
+            .into_iter()
+            .flat_map(|log| log.runs.iter())
+            .filter(move |run| run.at <= now && run.at + span > now)
+    }
+
+    fn used(&self) -> u32 {
+        count(self.live().map(|run| u64::from(run.entries)).sum())
+    }
+
+    /// Until `leaving` of the oldest live entries have left.
+    fn wait_for(&self, leaving: u32) -> Micros {
+        let mut left: u32 = 0;
+        for run in self.live() {
+            left = left.saturating_add(run.entries);
+            if left >= leaving {
+                return self.behind + (run.at + self.span - self.now);
+            }
+        }
+        self.behind
+    }
+
+    fn wait_for_whole(&self) -> Micros {
+        self.live().next_back().map_or(Micros::ZERO, |run| self.behind + (run.at + self.span - self.now))
+    }
+
+    /// The number for the next entry of this very microsecond.
+    fn next_entry(&self) -> u32 {
+        match self.live().next_back() {
+            Some(run) if run.at == self.now => run.first.saturating_add(run.entries),
+            _ => 0,
+        }
+    }
+}
+
+/// Decides one visit at `now`. Records `cost` entries if the window has room for all of them.
+pub fn visit(sliding: &SlidingLog, log: Option<&Log>, now: Micros, cost: Cost, verb: Verb) -> Step<Edit> {
+    let present = Present::new(sliding, log, now);
+    let used = present.used();
+    let wanted = used.saturating_add(cost.get());
+    let take = Take { at: present.now, entry: present.next_entry() };
+
+    let outcome = if cost.get() > sliding.limit {
+        Outcome::Never
+    } else if wanted > sliding.limit {
+        Outcome::Denied { retry_after: present.wait_for(wanted.saturating_sub(sliding.limit)) }
+    } else {
+        Outcome::Allowed
+    };
+    let spends = outcome == Outcome::Allowed && verb == Verb::Take;
+    let run = Run { at: take.at, first: take.entry, entries: cost.get() };
+    Step {
+        decision: Decision {
+            outcome,
+            limit: sliding.limit,
+            remaining: sliding.limit.saturating_sub(if spends { wanted } else { used }),
+            reset_after: if spends { present.behind + sliding.span } else { present.wait_for_whole() },
+            take,
+            found: if log.is_some() { Found::State } else { Found::Nothing },
+        },
+        spend: (outcome == Outcome::Allowed).then_some(Edit {
+            drop_after: present.drop_after,
+            trim_to: present.now.0.checked_sub(sliding.span.0).map(Micros),
+            push: Some(run),
+        }),
+        mend: present.drop_after.map(|after| Edit { drop_after: Some(after), trim_to: None, push: None }),
+    }
+}
+
+/// Takes the named entries out of the log, in place.
+pub fn refund(sliding: &SlidingLog, log: Option<&mut Log>, now: Micros, cost: Cost, take: Take) -> Refunded {
+    let mut given = 0;
+    let mut log = log;
+    if let Some(log) = log.as_deref_mut() {
+        let present = Present::new(sliding, Some(log), now);
+        let is_live = take.at <= present.now && take.at + sliding.span > present.now;
+        let removed = log.remove(take, cost);
+        given = if is_live { removed } else { 0 };
+    }
+    let present = Present::new(sliding, log.as_deref(), now);
+    Refunded {
+        returned: match given {
+            0 => Returned::Nothing,
+            _ if given < cost.get() => Returned::Part,
+            _ => Returned::All,
+        },
+        limit: sliding.limit,
+        remaining: sliding.limit.saturating_sub(present.used()),
+        reset_after: present.wait_for_whole(),
+    }
+}

@@ -1,0 +1,236 @@
+//! Token bucket: a burst at once, a smooth rate after, and not one token rounded away.
+//!
+//! Tokens are counted in units so small that a microsecond refills a whole number of them: a rate
+//! of `count` per `period` is, reduced to lowest terms, `pour` units per microsecond with `unit`
+//! units to the token. Refilling is then one integer multiplication that never rounds, and the
+//! time may be advanced on every spend without losing anything. The textbook's float, and the
+//! floor that forgets the fraction while advancing the time, both leak; keeping one instant of
+//! fullness instead (GCRA) is exact only for rates whose period is a multiple of the count.
+//!
+//! Twin:      tollgate/scripts/token_bucket.lua
+//! Model:     tests/models/token_bucket.rs
+//! Proved by: tests/algorithms.rs, tollgate/tests/twins.rs
+
+use crate::decision::{Decision, Found, Outcome, Refunded, Returned, Step, Take, Verb};
+use crate::limit::{LimitError, Rate};
+use crate::units::{Cost, Micros, Reading, count, mul_div};
+
+/// The most units a bucket may hold: a quarter of what a Lua number counts exactly, so that the
+/// twin may add three of them.
+pub const UNITS_MAX: u64 = 1 << 51;
+
+/// How a bucket is shaped. Built only by [`TokenBucket::try_new`]: no field is zero, and
+/// `capacity * unit` is at most [`UNITS_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenBucket {
+    capacity: u32,
+    /// Units per token.
+    unit: u64,
+    /// Units refilled per microsecond.
+    pour: u32,
+}
+
+/// What is remembered about one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// What is in the bucket, in units.
+    pub units: u64,
+    /// When that was true.
+    pub last_refill: Micros,
+    /// The limit it was written under.
+    pub under: TokenBucket,
+}
+
+impl TokenBucket {
+    /// A bucket of `burst` tokens that refills at `rate`.
+    pub fn try_new(rate: Rate, burst: u32) -> Result<TokenBucket, LimitError> {
+        let period = rate.span()?.0;
+        if burst == 0 {
+            return Err(LimitError::ZeroBurst);
+        }
+        let common = gcd(u64::from(rate.count()), period);
+        let unit = period.div_euclid(common);
+        let pour = count(u64::from(rate.count()).div_euclid(common));
+        let units = u128::from(unit).saturating_mul(u128::from(burst));
+        // One refill must fit beside a full bucket, or the twin's sum would not be exact.
+        let most = UNITS_MAX.saturating_sub(u64::from(pour));
+        if units > u128::from(most) {
+            return Err(LimitError::NotExact { rate, burst, units, burst_max: most.div_euclid(unit) });
+        }
+        Ok(TokenBucket { capacity: burst, unit, pour })
+    }
+
+    /// A bucket as a stored value describes it; `None` if no limit could have written that.
+    pub fn from_parts(capacity: u32, unit: u64, pour: u32) -> Option<TokenBucket> {
+        let fits = u128::from(capacity).saturating_mul(u128::from(unit))
+            <= u128::from(UNITS_MAX.saturating_sub(u64::from(pour)));
+        (capacity > 0 && unit > 0 && pour > 0 && fits).then_some(TokenBucket { capacity, unit, pour })
+    }
+
+    /// The most tokens it holds.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Units per token.
+    pub fn unit(&self) -> u64 {
+        self.unit
+    }
+
+    /// Units refilled per microsecond.
+    pub fn pour(&self) -> u32 {
+        self.pour
+    }
+
+    /// How long an empty bucket takes to fill.
+    pub fn time_to_full(&self) -> Micros {
+        self.wait_for(self.full())
+    }
+
+    /// All the units there are. Fits by construction.
+    fn full(&self) -> u64 {
+        self.unit.saturating_mul(u64::from(self.capacity))
+    }
+
+    fn units_of(&self, cost: Cost) -> u64 {
+        self.unit.saturating_mul(u64::from(cost.get()))
+    }
+
+    fn tokens_in(&self, units: u64) -> u32 {
+        count(units.div_euclid(self.unit))
+    }
+
+    /// How long until `units` more have been poured in, rounded up to the microsecond.
+    fn wait_for(&self, units: u64) -> Micros {
+        Micros(units.div_ceil(u64::from(self.pour)))
+    }
+
+    fn poured(&self, elapsed: Micros) -> u64 {
+        elapsed.0.saturating_mul(u64::from(self.pour))
+    }
+}
+
+/// A bucket brought up to the present, under the numbers that hold now.
+struct Present {
+    units: u64,
+    now: Micros,
+    behind: Micros,
+    carried_over: bool,
+    found: Found,
+}
+
+/// Refills to `now`, then carries the tokens over to `bucket` if another limit wrote them.
+fn present(bucket: &TokenBucket, state: Option<&State>, now: Micros) -> Present {
+    let Some(&State { units, last_refill, under }) = state else {
+        let units = bucket.full();
+        return Present { units, now, behind: Micros::ZERO, carried_over: false, found: Found::Nothing };
+    };
+    let (units, now, behind) = match Reading::of(now, last_refill) {
+        Reading::Steady { now: at, behind } => {
+            (units.saturating_add(under.poured(at - last_refill)).min(under.full()), at, behind)
+        }
+        // The tokens stay; only the time they were counted at is given up.
+        Reading::Stepped => (units.min(under.full()), now, Micros::ZERO),
+    };
+    if under == *bucket {
+        return Present { units, now, behind, carried_over: false, found: Found::State };
+    }
+    let tokens = mul_div(units, u64::from(bucket.capacity), under.full());
+    Present {
+        units: tokens.saturating_mul(bucket.unit),
+        now,
+        behind,
+        carried_over: true,
+        found: Found::State,
+    }
+}
+
+/// Decides one visit at `now`. Spends `cost` tokens if they are all there.
+///
+/// hot path: no allocation, no clock, no float.
+pub fn visit(
+    bucket: &TokenBucket,
+    state: Option<&State>,
+    now: Micros,
+    cost: Cost,
+    verb: Verb,
+) -> Step<State> {
+    let take = Take { at: now, entry: 0 };
+    let Present { units, now, behind, carried_over, found } = present(bucket, state, now);
+    let needed = bucket.units_of(cost);
+    let state_with = |units| State { units, last_refill: now, under: *bucket };
+
+    let (outcome, left) = if cost.get() > bucket.capacity {
+        (Outcome::Never, units)
+    } else if units < needed {
+        (Outcome::Denied { retry_after: behind + bucket.wait_for(needed.saturating_sub(units)) }, units)
+    } else if verb == Verb::Peek {
+        (Outcome::Allowed, units)
+    } else {
+        (Outcome::Allowed, units.saturating_sub(needed))
+    };
+
+    let missing = bucket.full().saturating_sub(left);
+    let reset_after = if missing == 0 { Micros::ZERO } else { behind + bucket.wait_for(missing) };
+    Step {
+        decision: Decision {
+            outcome,
+            limit: bucket.capacity,
+            remaining: bucket.tokens_in(left),
+            reset_after,
+            take,
+            found,
+        },
+        spend: (outcome == Outcome::Allowed).then(|| state_with(left)),
+        mend: carried_over.then(|| state_with(units)),
+    }
+}
+
+/// Gives back what the take at `taken_at` spent, less what has been poured in since.
+///
+/// Giving the whole cost back would admit too much: once the bucket has refilled, those tokens
+/// have come back already. `cost - rate * elapsed` is exactly what is still missing when the
+/// bucket was full at the take, and never more than that otherwise, so whatever else was spent
+/// in between, no interval admits more than capacity + rate * time.
+pub fn refund(
+    bucket: &TokenBucket,
+    state: Option<&State>,
+    now: Micros,
+    cost: Cost,
+    taken_at: Micros,
+) -> (Refunded, Option<State>) {
+    let Present { units, now, behind, carried_over, .. } = present(bucket, state, now);
+    let owed = bucket.units_of(cost);
+    let still_owed = owed.saturating_sub(bucket.poured(now - taken_at));
+    let after = units.saturating_add(still_owed).min(bucket.full());
+    let given = after.saturating_sub(units);
+
+    let missing = bucket.full().saturating_sub(after);
+    let refunded = Refunded {
+        returned: returned(given, owed),
+        limit: bucket.capacity,
+        remaining: bucket.tokens_in(after),
+        reset_after: if missing == 0 { Micros::ZERO } else { behind + bucket.wait_for(missing) },
+    };
+    let write = (state.is_some() && (given > 0 || carried_over)).then_some(State {
+        units: after,
+        last_refill: now,
+        under: *bucket,
+    });
+    (refunded, write)
+}
+
+fn returned(given: u64, owed: u64) -> Returned {
+    match given {
+        0 => Returned::Nothing,
+        _ if given < owed => Returned::Part,
+        _ => Returned::All,
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a.checked_rem(b).unwrap_or(0));
+    }
+    a.max(1)
+}

@@ -1,0 +1,142 @@
+//! One question, free of protocol.
+
+use crate::algorithm::Algorithm;
+use crate::decision::Take;
+use crate::key::{SUBJECT_BYTES_MAX, Scope};
+use crate::limit::Period;
+use crate::units::Cost;
+
+/// The most checks one ask may carry.
+pub const WANTS_MAX: usize = 64;
+
+/// One question: everything in it passes together, or nothing is spent.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    /// What is asked for; at most [`WANTS_MAX`].
+    pub wants: &'a [Want<'a>],
+}
+
+/// One thing an ask wants.
+#[derive(Debug, Clone, Copy)]
+pub struct Want<'a> {
+    /// The limit it is measured by.
+    pub by: By<'a>,
+    /// Whose limit: at most [`SUBJECT_BYTES_MAX`] bytes, not empty.
+    pub key: &'a [u8],
+    /// How much of it.
+    pub cost: Cost,
+    /// For a refund: which take to undo.
+    pub take: Option<Take>,
+}
+
+/// The limit a want is measured by.
+#[derive(Debug, Clone, Copy)]
+pub enum By<'a> {
+    /// A rule of the policy, by name.
+    Rule(&'a str),
+    /// A limit the caller brings along.
+    Inline(&'a InlineLimit),
+}
+
+/// A limit the caller brings along, with the scope its state lives under.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InlineLimit {
+    algorithm: Algorithm,
+    scope: Scope,
+}
+
+impl InlineLimit {
+    /// A limit with the period it was written with.
+    pub fn new(algorithm: Algorithm, period: Period) -> InlineLimit {
+        use crate::algorithm::fixed_window::Windows;
+        let calendar = match &algorithm {
+            Algorithm::FixedWindow(fixed) => match fixed.windows() {
+                Windows::Calendar(calendar) => Some(calendar.name().to_owned()),
+                Windows::Every(_) => None,
+            },
+            _ => None,
+        };
+        let span = match period {
+            Period::Span(span) => Some(span),
+            Period::Month => None,
+        };
+        let text = crate::key::inline_period(span, calendar.as_deref());
+        let scope = Scope::of_inline(&text, algorithm.kind());
+        InlineLimit { algorithm, scope }
+    }
+
+    /// How it limits.
+    pub fn algorithm(&self) -> &Algorithm {
+        &self.algorithm
+    }
+
+    /// Where its state lives.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+/// What is wrong with an ask. Nothing was spent. `at` is the place among the wants.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskProblem {
+    /// Nothing was asked.
+    #[error("asks for nothing: give at least one check")]
+    Empty,
+    /// Too much at once.
+    #[error("has {wants} checks: at most {WANTS_MAX} in one ask")]
+    TooMany {
+        /// How many there were.
+        wants: usize,
+    },
+    /// No rule has that name.
+    #[error("unknown rule \"{rule}\"")]
+    UnknownRule {
+        /// Which want.
+        at: usize,
+        /// The name, clipped.
+        rule: String,
+    },
+    /// The key is empty.
+    #[error("is empty: say whose limit it is")]
+    EmptyKey {
+        /// Which want.
+        at: usize,
+    },
+    /// The key is too long.
+    #[error("is {bytes} bytes long: at most {SUBJECT_BYTES_MAX}")]
+    LongKey {
+        /// Which want.
+        at: usize,
+        /// Its length.
+        bytes: usize,
+    },
+    /// Two wants would be counted under one key.
+    #[error("is the same key and limit as checks[{first}]: raise its cost instead")]
+    Repeated {
+        /// Which want.
+        at: usize,
+        /// The one it repeats.
+        first: usize,
+    },
+    /// A refund that does not say what it undoes.
+    #[error("is missing: name the take to undo, as the check answered it")]
+    NoTake {
+        /// Which want.
+        at: usize,
+    },
+}
+
+impl AskProblem {
+    /// The field to blame, and which want it is in.
+    pub fn place(&self) -> (Option<usize>, &'static str) {
+        match self {
+            AskProblem::Empty | AskProblem::TooMany { .. } => (None, "checks"),
+            AskProblem::UnknownRule { at, .. } => (Some(*at), "rule"),
+            AskProblem::EmptyKey { at }
+            | AskProblem::LongKey { at, .. }
+            | AskProblem::Repeated { at, .. } => (Some(*at), "key"),
+            AskProblem::NoTake { at } => (Some(*at), "take"),
+        }
+    }
+}

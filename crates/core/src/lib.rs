@@ -1,0 +1,29 @@
+//! The pure heart of Tollgate: what a limit is, and what it decides.
+//!
+//! Nothing here reads a clock, opens a socket or spawns a task. A store brings the state and the
+//! time that state is read by; this crate turns the two into a decision. That is why every number
+//! below can be tested against a textbook model in microseconds, and why the Lua twins that run
+//! inside Redis have something exact to be compared with.
+//!
+//! In reading order:
+//!
+//! 1. [`units`]: time and cost as integers that saturate.
+//! 2. [`limit`]: `"100/s"` as a person writes it.
+//! 3. [`algorithm`]: the four limiters, each a pure function of state, now and cost.
+//! 4. [`key`] and [`check`]: what is counted together, and one limit applied to one ask.
+//! 5. [`decision`] and [`verdict`]: the store's answer, and the engine's.
+//! 6. [`ask`] and [`policy`]: the question, and the rules that turn it into checks.
+//! 7. [`store`]: the one seam between deciding and remembering.
+#![deny(clippy::float_arithmetic, clippy::arithmetic_side_effects)]
+
+pub mod algorithm;
+pub mod ask;
+pub mod check;
+pub mod decision;
+pub mod few;
+pub mod key;
+pub mod limit;
+pub mod policy;
+pub mod store;
+pub mod units;
+pub mod verdict;

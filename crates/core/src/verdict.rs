@@ -1,0 +1,119 @@
+//! The engine's answer to an ask, and where it came from.
+
+use std::sync::Arc;
+
+use crate::ask::AskProblem;
+use crate::decision::{Decision, Outcome, Refunded};
+use crate::few::Few;
+use crate::policy::{OnOutage, Origin, Policy, Rule};
+use crate::units::Micros;
+
+/// The engine's answer. Always there: an outage has been answered by the rule in advance.
+#[derive(Debug, Clone)]
+pub struct Verdict {
+    /// Whether the ask may pass.
+    pub answer: Answer,
+    /// Who decided.
+    pub source: Source,
+    /// Each check's part in it, in the order asked. Empty if the ask was invalid.
+    pub checks: Few<Judged>,
+    /// The policy it was decided under.
+    pub policy: Arc<Policy>,
+}
+
+/// Whether the ask may pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It may, and everything it wanted is spent.
+    Allowed,
+    /// It may not, and nothing is spent.
+    Refused,
+    /// It could not be understood, and nothing is spent.
+    Invalid(AskProblem),
+}
+
+/// Who decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The store: exact.
+    Store,
+    /// The rule's `on_outage`, because the store did not answer.
+    Fallback(OnOutage),
+    /// No limit applied.
+    Unlimited,
+}
+
+impl Source {
+    /// Every source, for metrics.
+    pub const ALL: [Source; 5] = [
+        Source::Store,
+        Source::Fallback(OnOutage::Allow),
+        Source::Fallback(OnOutage::Deny),
+        Source::Fallback(OnOutage::Local),
+        Source::Unlimited,
+    ];
+
+    /// Its name in answers and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Source::Store => "store",
+            Source::Fallback(_) => "fallback",
+            Source::Unlimited => "unlimited",
+        }
+    }
+}
+
+/// One check's part in a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged {
+    /// Where the check came from.
+    pub origin: Origin,
+    /// How it was decided.
+    pub decision: Decision,
+}
+
+impl Verdict {
+    /// Whether the ask may pass.
+    pub fn is_allowed(&self) -> bool {
+        self.answer == Answer::Allowed
+    }
+
+    /// The check that speaks for the ask: of those that refuse, the one to wait for longest;
+    /// otherwise the one with the least left.
+    pub fn binding(&self) -> Option<&Judged> {
+        let weight = |judged: &&Judged| match judged.decision.outcome {
+            Outcome::Never => (2, u64::MAX),
+            Outcome::Denied { retry_after } => (1, retry_after.0),
+            Outcome::Allowed => (0, u64::from(u32::MAX.saturating_sub(judged.decision.remaining))),
+        };
+        self.checks.iter().max_by_key(weight)
+    }
+
+    /// How long to wait before the same ask can pass, if nobody else spends. `None` if it passed,
+    /// or if no waiting helps.
+    pub fn retry_after(&self) -> Option<Micros> {
+        match self.binding()?.decision.outcome {
+            Outcome::Denied { retry_after } => Some(retry_after),
+            Outcome::Allowed | Outcome::Never => None,
+        }
+    }
+
+    /// The rule that speaks for the ask; `None` for an inline limit.
+    pub fn rule(&self) -> Option<&Rule> {
+        self.policy.rule_of(self.binding()?.origin)
+    }
+}
+
+/// The engine's answer to a refund.
+#[derive(Debug, Clone)]
+pub enum RefundAnswer {
+    /// What came back, in the order asked.
+    Done(Few<Refunded>),
+    /// The store did not answer; what came back is unknown, or nothing did.
+    NotDone {
+        /// Why, for the log and the caller.
+        why: crate::store::StoreError,
+    },
+    /// The refund could not be understood.
+    Invalid(AskProblem),
+}
