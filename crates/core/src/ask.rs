@@ -25,8 +25,8 @@ pub struct Want<'a> {
     pub key: &'a [u8],
     /// How much of it.
     pub cost: Cost,
-    /// For a refund: which take to undo.
-    pub take: Option<Take>,
+    /// For a refund: the takes to undo, one per limit of the rule, as the check answered them.
+    pub takes: &'a [Take],
 }
 
 /// The limit a want is measured by.
@@ -120,10 +120,14 @@ pub enum AskProblem {
         first: usize,
     },
     /// A refund that does not say what it undoes.
-    #[error("is missing: name the take to undo, as the check answered it")]
-    NoTake {
+    #[error("names {named} takes where {needed} were made: give it as the check answered it")]
+    WrongTakes {
         /// Which want.
         at: usize,
+        /// How many takes it names.
+        named: usize,
+        /// How many limits the check spent.
+        needed: usize,
     },
 }
 
@@ -136,7 +140,7 @@ impl AskProblem {
             AskProblem::EmptyKey { at }
             | AskProblem::LongKey { at, .. }
             | AskProblem::Repeated { at, .. } => (Some(*at), "key"),
-            AskProblem::NoTake { at } => (Some(*at), "take"),
+            AskProblem::WrongTakes { at, .. } => (Some(*at), "take"),
         }
     }
 }

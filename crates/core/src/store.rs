@@ -1,5 +1,6 @@
 //! The one seam between deciding and remembering.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
 
@@ -41,6 +42,11 @@ pub trait Store: Send + Sync + 'static {
     /// Asks whether the store is well, by writing as a take would, and says how many instances
     /// are alive. What an open guard calls, and what a healthy one calls now and then.
     fn heartbeat(&self) -> impl Future<Output = Result<Heartbeat, StoreError>> + Send;
+
+    /// Whether state is shared with other instances, and so can be away. An embedded store cannot.
+    fn is_shared(&self) -> bool {
+        true
+    }
 }
 
 /// What a heartbeat brought back.
@@ -66,13 +72,13 @@ pub enum StoreError {
     #[error("the connection was lost before the answer came: {why}")]
     Lost {
         /// What the connection said.
-        why: String,
+        why: Cow<'static, str>,
     },
     /// The store was not asked: no connection, or no room to queue. Nothing was spent.
     #[error("not reachable: {why}")]
     Unreachable {
         /// What was tried last.
-        why: String,
+        why: Cow<'static, str>,
     },
     /// The store answered that it would not. Nothing was spent.
     #[error("refused to work ({}): {message}", class.name())]

@@ -19,18 +19,21 @@ async fn ping(
     identity: Option<&Identity>,
 ) -> Result<String, String> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(trusted.authority.pem.as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(trusted.authority.pem.as_bytes()).expect("the authority is PEM"))
+        .expect("the authority is a certificate");
     let builder = ClientConfig::builder().with_root_certificates(roots);
     let config = match identity {
         None => builder.with_no_client_auth(),
         Some(Identity { certificate, key }) => {
-            let certificate = CertificateDer::from_pem_file(&certificate.path).unwrap();
-            let key = PrivateKeyDer::from_pem_file(&key.path).unwrap();
-            builder.with_client_auth_cert(vec![certificate], key).unwrap()
+            let certificate =
+                CertificateDer::from_pem_file(&certificate.path).expect("the certificate is PEM");
+            let key = PrivateKeyDer::from_pem_file(&key.path).expect("the key is PEM");
+            builder.with_client_auth_cert(vec![certificate], key).expect("key and certificate match")
         }
     };
-    let tcp = TcpStream::connect(redis.address()).await.unwrap();
-    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let tcp = TcpStream::connect(redis.address()).await.expect("redis accepts");
+    let name = ServerName::try_from(name.to_owned()).expect("the name is valid");
     let tls = TlsConnector::from(Arc::new(config)).connect(name, tcp).await.map_err(|e| e.to_string())?;
     let reply = RedisClient::over(tls).command(&["PING"]).await;
     reply.map(|reply| reply.text()).map_err(|error| error.to_string())

@@ -7,7 +7,7 @@ use testkit::{RedisClient, RedisServer, Reply};
 /// 2033-05-18T03:33:20.123456Z.
 const SOME_DAY_US: i64 = 2_000_000_000_123_456;
 
-const HOUR: Duration = Duration::from_secs(3600);
+const HOUR: Duration = Duration::from_hours(1);
 
 const TIME_TWICE: &str = "local a = redis.call('TIME'); for i = 1, 1e6 do end; \
                           local b = redis.call('TIME'); return {a[1], a[2], b[1], b[2]}";
@@ -69,6 +69,30 @@ async fn script_sets_expiry_by_the_frozen_clock() {
     let expires_at_ms = redis.command(&["EVAL", script, "1", "key"]).await.integer();
 
     assert_eq!(expires_at_ms, SOME_DAY_US / 1000 + 1000);
+}
+
+#[tokio::test]
+async fn running_script_sees_a_step_in_time_but_not_in_expiry() {
+    let redis = RedisServer::builder().clock_shim().start().await;
+    let mut client = RedisClient::connect(redis.address()).await.unwrap();
+    redis.clock().freeze_at_us(SOME_DAY_US);
+    client.command(&["SET", "key", "value", "PX", "1000"]).await.unwrap();
+
+    // Runs until the clock moves; the flag in the log of Redis tells that it has begun.
+    let script = "redis.log(redis.LOG_WARNING, 'script has begun'); \
+                  local start = redis.call('TIME')[1]; \
+                  repeat until redis.call('TIME')[1] ~= start; \
+                  redis.call('SET', 'late', 'value', 'PX', 1000); \
+                  return {redis.call('EXISTS', 'key'), redis.call('PEXPIRETIME', 'late')}";
+    client.send(&["EVAL", script, "0"]).await.unwrap();
+    testkit::eventually("the script has begun", || redis.log().contains("script has begun")).await;
+    redis.clock().step(HOUR);
+
+    let reply = client.receive().await.unwrap();
+    assert_eq!(reply.array()[0], Reply::Integer(1), "expiry is judged by the start of the script");
+    let expires_at_ms = reply.array()[1].integer();
+    assert_eq!(expires_at_ms, SOME_DAY_US / 1000 + 3_600_000 + 1000, "PX counts from the stepped time");
+    assert_eq!(client.command(&["EXISTS", "key"]).await.unwrap().integer(), 0);
 }
 
 #[tokio::test]

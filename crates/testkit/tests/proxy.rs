@@ -1,5 +1,7 @@
 //! Each fault does what its name says, to the connections it says, and nothing else.
 
+#![expect(clippy::disallowed_methods, reason = "measures a delay of real sockets")]
+
 use std::{
     io::ErrorKind,
     time::{Duration, Instant},
@@ -22,17 +24,17 @@ async fn both() -> (RedisServer, ChaosProxy) {
 }
 
 async fn connected(proxy: &ChaosProxy) -> RedisClient {
-    let mut client = RedisClient::connect(proxy.address()).await.unwrap();
+    let mut client = RedisClient::connect(proxy.address()).await.expect("the proxy accepts");
     assert_eq!(echo(&mut client, "hello").await, "hello");
     client
 }
 
 async fn echo(client: &mut RedisClient, word: &str) -> String {
-    client.command(&["ECHO", word]).await.unwrap().text()
+    client.command(&["ECHO", word]).await.expect("the proxy passes").text()
 }
 
 async fn is_silent(client: &mut RedisClient) -> bool {
-    client.send(&["ECHO", "silence"]).await.unwrap();
+    client.send(&["ECHO", "silence"]).await.expect("the connection is open");
     timeout(SILENCE, client.receive()).await.is_err()
 }
 

@@ -17,8 +17,8 @@ use crate::units::{Cost, Micros, Reading};
 /// So many per window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FixedWindow {
-    limit: u32,
-    windows: Windows,
+    pub(super) limit: u32,
+    pub(super) windows: Windows,
 }
 
 /// Where windows begin and end.

@@ -4,6 +4,7 @@
 //! to extend is this repository, and the compiler then lists every place to visit.
 
 pub mod fixed_window;
+mod share;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
@@ -129,19 +130,26 @@ impl Algorithm {
     /// length (two, where the previous one still counts), and gets up to a minute more. The margin
     /// is never below a second, so that a tolerated clock step cannot expire a key early.
     pub fn keep_for(&self) -> Micros {
-        let needed = match self {
-            Algorithm::TokenBucket(bucket) => {
-                let needed = bucket.time_to_full();
-                return needed + needed.max(Micros::SECOND);
-            }
+        let needed = self.time_to_whole();
+        let margin = match self {
+            Algorithm::TokenBucket(_) => needed,
+            _ => needed.min(Micros::from_secs(60)),
+        };
+        needed + margin.max(Micros::SECOND)
+    }
+
+    /// The longest it can take a spent limit to be whole again.
+    pub fn time_to_whole(&self) -> Micros {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.time_to_full(),
             Algorithm::SlidingLog(log) => log.span(),
+            // The count of one window still weighs on the next.
             Algorithm::SlidingWindow(window) => window.span() + window.span(),
             Algorithm::FixedWindow(window) => match window.windows() {
                 fixed_window::Windows::Every(span) => *span,
                 // The longest month, and a day for changes of the clock.
                 fixed_window::Windows::Calendar(_) => Micros::from_secs(32 * 86_400),
             },
-        };
-        needed + needed.clamp(Micros::SECOND, Micros::from_secs(60))
+        }
     }
 }

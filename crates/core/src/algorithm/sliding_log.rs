@@ -20,8 +20,8 @@ pub const LIMIT_MAX: u32 = 10_000;
 /// So many per any window, exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingLog {
-    limit: u32,
-    span: Micros,
+    pub(super) limit: u32,
+    pub(super) span: Micros,
 }
 
 /// The admitted instants of one key, oldest first.

@@ -15,8 +15,8 @@ use crate::units::{Cost, Micros, Reading, count, mul_div};
 /// So many per any window, nearly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SlidingWindow {
-    limit: u32,
-    span: Micros,
+    pub(super) limit: u32,
+    pub(super) span: Micros,
 }
 
 /// What is remembered about one key.

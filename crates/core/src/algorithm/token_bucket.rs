@@ -23,11 +23,11 @@ pub const UNITS_MAX: u64 = 1 << 51;
 /// `capacity * unit` is at most [`UNITS_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
-    capacity: u32,
+    pub(super) capacity: u32,
     /// Units per token.
-    unit: u64,
+    pub(super) unit: u64,
     /// Units refilled per microsecond.
-    pour: u32,
+    pub(super) pour: u32,
 }
 
 /// What is remembered about one key.

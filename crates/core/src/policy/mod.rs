@@ -88,6 +88,8 @@ pub struct Matched<'a> {
     pub checks: Few<Check<'a>>,
     /// Where each came from, in the same order.
     pub origins: Few<Origin>,
+    /// Which want each serves, in the same order.
+    pub wants: Few<usize>,
 }
 
 impl OnOutage {
@@ -211,7 +213,11 @@ impl Policy {
             let (origin, limits) = self.limits_of(0, want)?;
             if let Limits::One(algorithm, scope) = limits {
                 let check = check_of(want, algorithm, scope);
-                return Ok(Matched { checks: Few::One(check), origins: Few::One(origin) });
+                return Ok(Matched {
+                    checks: Few::One(check),
+                    origins: Few::One(origin),
+                    wants: Few::One(0),
+                });
             }
         }
         self.checks_for_many(ask)
@@ -221,8 +227,12 @@ impl Policy {
         if ask.wants.is_empty() {
             return Err(AskProblem::Empty);
         }
+        if ask.wants.len() > WANTS_MAX {
+            return Err(AskProblem::TooMany { wants: ask.wants.len() });
+        }
         let mut checks = Vec::with_capacity(ask.wants.len());
         let mut origins = Vec::with_capacity(ask.wants.len());
+        let mut wants = Vec::with_capacity(ask.wants.len());
         // Which want each check came from, to name the place of a repetition.
         let mut seen: HashMap<Key<'_>, usize> = HashMap::with_capacity(ask.wants.len());
         for (at, want) in ask.wants.iter().enumerate() {
@@ -234,6 +244,7 @@ impl Policy {
                 }
                 checks.push(check);
                 origins.push(origin);
+                wants.push(at);
                 Ok(())
             };
             match limits {
@@ -248,7 +259,7 @@ impl Policy {
                 return Err(AskProblem::TooMany { wants: ask.wants.len().max(checks.len()) });
             }
         }
-        Ok(Matched { checks: Few::Many(checks), origins: Few::Many(origins) })
+        Ok(Matched { checks: Few::Many(checks), origins: Few::Many(origins), wants: Few::Many(wants) })
     }
 
     fn limits_of<'a>(&'a self, at: usize, want: &Want<'a>) -> Result<(Origin, Limits<'a>), AskProblem> {

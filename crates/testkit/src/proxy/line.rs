@@ -86,7 +86,7 @@ impl Line {
     async fn wait_for_cut(&self) {
         let mut fault = self.fault.clone();
         if fault.wait_for(|fault| *fault == Fault::Cut).await.is_err() {
-            future::pending().await
+            future::pending::<()>().await;
         }
     }
 
@@ -226,7 +226,7 @@ async fn collect_replies(mut replies: ReadHalf<'_>, queue: mpsc::UnboundedSender
         }
     }
     drop(queue);
-    future::pending().await
+    future::pending::<()>().await;
 }
 
 async fn read_until_closed(requests: &mut ReadHalf<'_>) -> Ending {

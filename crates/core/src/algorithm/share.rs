@@ -1,0 +1,43 @@
+//! One instance's share of a limit, for when it must decide alone.
+//!
+//! With `n` instances alive each may admit a rate of r/n and a burst of C/n. The burst is never
+//! below one, nor below what the ask costs if the whole limit could have admitted it: an instance
+//! cut off must not turn "rarely" into "never".
+
+use super::{Algorithm, FixedWindow, SlidingLog, SlidingWindow, TokenBucket};
+use crate::units::Cost;
+
+impl Algorithm {
+    /// This limit, divided by `instances`, for an ask of `cost`.
+    #[must_use]
+    pub fn share(&self, instances: u32, cost: Cost) -> Algorithm {
+        let instances = instances.max(1);
+        let whole = self.limit();
+        let burst = whole.div_euclid(instances).max(1);
+        let burst = if cost.get() <= whole { burst.max(cost.get()) } else { burst };
+        match self {
+            Algorithm::TokenBucket(bucket) => Algorithm::TokenBucket(bucket.shared(instances, burst)),
+            Algorithm::SlidingLog(log) => Algorithm::SlidingLog(SlidingLog { limit: burst, ..*log }),
+            Algorithm::SlidingWindow(window) => {
+                Algorithm::SlidingWindow(SlidingWindow { limit: burst, ..*window })
+            }
+            Algorithm::FixedWindow(window) => {
+                Algorithm::FixedWindow(FixedWindow { limit: burst, windows: window.windows.clone() })
+            }
+        }
+    }
+}
+
+impl TokenBucket {
+    /// The same bucket with `capacity` tokens, pouring `instances` times more slowly.
+    ///
+    /// A token of a slow rate may then have more units than can be kept; it gets as many as can,
+    /// which pours a little faster than the share, and only for limits of months per token.
+    fn shared(&self, instances: u32, capacity: u32) -> TokenBucket {
+        let most = super::token_bucket::UNITS_MAX
+            .saturating_sub(u64::from(self.pour))
+            .div_euclid(u64::from(capacity.max(1)));
+        let unit = self.unit.saturating_mul(u64::from(instances)).min(most.max(1));
+        TokenBucket { capacity, unit, pour: self.pour }
+    }
+}

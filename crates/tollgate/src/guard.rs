@@ -1,0 +1,162 @@
+//! Deadline and breaker around the store: a dead Redis costs a check nothing.
+//!
+//! A check waits at most the deadline. After several failures in a row the guard opens, and from
+//! then on a check is not even sent; a background heartbeat probes the store and closes the guard
+//! when it answers. Waiting for the next check to probe instead would make some user's request
+//! the guinea pig, every time.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tollgate_core::store::StoreError;
+
+use crate::clock;
+use crate::observe::{Call, GuardChange, Observer, Operation};
+
+/// How long a check waits for the store unless set otherwise.
+pub const DEADLINE: Duration = Duration::from_millis(25);
+
+/// How many failures in a row open the guard unless set otherwise.
+pub const FAILURES_TO_OPEN: u32 = 5;
+
+/// Deadline and breaker around a store.
+pub struct Guard {
+    deadline: Duration,
+    failures_to_open: u32,
+    failures: AtomicU32,
+    /// Odd while open. Counting transitions lets a late failure tell that it is of an older time.
+    epoch: AtomicU64,
+    outage: Mutex<Option<Outage>>,
+    observer: Arc<dyn Observer>,
+}
+
+/// What is known of the present outage.
+#[derive(Debug, Clone)]
+pub struct Outage {
+    /// Since when.
+    pub since: Instant,
+    /// The failure that opened the guard.
+    pub error: StoreError,
+}
+
+impl Guard {
+    /// A closed guard.
+    pub fn new(deadline: Duration, failures_to_open: u32, observer: Arc<dyn Observer>) -> Guard {
+        Guard {
+            deadline,
+            failures_to_open: failures_to_open.max(1),
+            failures: AtomicU32::new(0),
+            epoch: AtomicU64::new(0),
+            outage: Mutex::new(None),
+            observer,
+        }
+    }
+
+    /// Whether calls are being kept from the store.
+    pub fn is_open(&self) -> bool {
+        self.epoch.load(Ordering::Acquire) % 2 == 1
+    }
+
+    /// The present outage, if there is one.
+    pub fn outage(&self) -> Option<Outage> {
+        self.outage.lock().clone()
+    }
+
+    /// Runs one call, unless the guard is open, for at most the deadline.
+    ///
+    /// hot path: a store that answers at once (memory) costs one poll: no timer, no clock.
+    pub async fn run<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if self.is_open() {
+            return Err(StoreError::Unreachable { why: "set aside after repeated failures".into() });
+        }
+        self.attempt(operation, call).await
+    }
+
+    /// Runs one call even if the guard is open, and closes it if the call succeeds.
+    pub async fn probe<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let result = self.attempt(operation, call).await;
+        if result.is_ok() {
+            self.close();
+        }
+        result
+    }
+
+    async fn attempt<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let mut call = pin!(call);
+        let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        if let Poll::Ready(Ok(done)) = first {
+            return Ok(done);
+        }
+        let started = clock::instant();
+        let result = match first {
+            Poll::Ready(result) => result,
+            Poll::Pending => match tokio::time::timeout(self.deadline, call).await {
+                Ok(result) => result,
+                Err(_) => Err(StoreError::TimedOut { waited: self.deadline }),
+            },
+        };
+        self.observer.called(&Call { operation, took: started.elapsed(), error: result.as_ref().err() });
+        match &result {
+            Ok(_) => self.failures.store(0, Ordering::Relaxed),
+            Err(error) => self.failed(epoch, error),
+        }
+        result
+    }
+
+    /// Counts a failure, and opens the guard if it is one too many.
+    fn failed(&self, epoch: u64, error: &StoreError) {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if failures < self.failures_to_open || epoch % 2 == 1 {
+            return;
+        }
+        let mut outage = self.outage.lock();
+        // Closed -> Open, once: of many calls that failed together only the first opens it, and
+        // one that began before the guard last closed says nothing about the store now.
+        if self.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            *outage = Some(Outage { since: clock::instant(), error: error.clone() });
+            self.observer.guard_changed(&GuardChange::Opened { error });
+            tracing::warn!(error = %error, "store set aside after repeated failures; rules answer by on_outage");
+        }
+    }
+
+    /// Open -> Closed.
+    fn close(&self) {
+        let mut outage = self.outage.lock();
+        let Some(Outage { since, .. }) = outage.take() else { return };
+        self.failures.store(0, Ordering::Relaxed);
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+        let after = since.elapsed();
+        self.observer.guard_changed(&GuardChange::Closed { after });
+        tracing::info!(
+            away_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+            "store answers again; decisions come from it"
+        );
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard")
+            .field("deadline", &self.deadline)
+            .field("is_open", &self.is_open())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! What the engine tells the outside: one call per event, and nothing that could slow a check.
+
+use std::time::Duration;
+
+use tollgate_core::decision::{Refunded, Verb};
+use tollgate_core::policy::Policy;
+use tollgate_core::store::StoreError;
+use tollgate_core::verdict::Verdict;
+
+/// Hears what happens. Every method must return at once: it is called on the hot path.
+///
+/// Nothing here carries a user's key, so no metric label can come from user input.
+pub trait Observer: Send + Sync + 'static {
+    /// An ask was answered.
+    fn decided(&self, _verb: Verb, _verdict: &Verdict) {}
+
+    /// A refund was carried out.
+    fn refunded(&self, _refunds: &[Refunded]) {}
+
+    /// A shared store was called.
+    fn called(&self, _call: &Call<'_>) {}
+
+    /// The guard opened or closed.
+    fn guard_changed(&self, _change: &GuardChange<'_>) {}
+
+    /// A new policy is in force.
+    fn policy_swapped(&self, _policy: &Policy) {}
+}
+
+/// One call to a shared store.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// What was called.
+    pub operation: Operation,
+    /// How long the caller waited.
+    pub took: Duration,
+    /// Why it failed, if it did.
+    pub error: Option<&'a StoreError>,
+}
+
+/// What a store can be asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Spend.
+    Take,
+    /// Look.
+    Peek,
+    /// Give back.
+    Refund,
+    /// Forget.
+    Forget,
+    /// Show oneself alive.
+    Heartbeat,
+}
+
+impl Operation {
+    /// Every operation, for metrics.
+    pub const ALL: [Operation; 5] =
+        [Operation::Take, Operation::Peek, Operation::Refund, Operation::Forget, Operation::Heartbeat];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Operation::Take => "take",
+            Operation::Peek => "peek",
+            Operation::Refund => "refund",
+            Operation::Forget => "forget",
+            Operation::Heartbeat => "heartbeat",
+        }
+    }
+}
+
+/// The guard opened or closed.
+#[derive(Debug)]
+pub enum GuardChange<'a> {
+    /// The store failed often enough; rules answer by their `on_outage` from here on.
+    Opened {
+        /// The failure that was one too many.
+        error: &'a StoreError,
+    },
+    /// The store answers again.
+    Closed {
+        /// How long it was away.
+        after: Duration,
+    },
+}
+
+/// Hears nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Silent;
+
+impl Observer for Silent {}

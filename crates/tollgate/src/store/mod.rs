@@ -1,0 +1,66 @@
+//! The places where limiter state can live.
+
+pub mod memory;
+pub mod redis;
+
+use tollgate_core::check::{Check, Refund};
+use tollgate_core::decision::{Decision, Refunded};
+use tollgate_core::few::Few;
+use tollgate_core::key::Key;
+use tollgate_core::store::{Heartbeat, Store, StoreError};
+
+use memory::MemoryStore;
+use redis::RedisStore;
+
+/// A store chosen when the program starts, without boxing every call.
+#[derive(Debug)]
+pub enum AnyStore {
+    /// This process' own memory.
+    Memory(MemoryStore),
+    /// A shared Redis.
+    Redis(RedisStore),
+}
+
+impl Store for AnyStore {
+    async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.take(checks).await,
+            AnyStore::Redis(store) => store.take(checks).await,
+        }
+    }
+
+    async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.peek(checks).await,
+            AnyStore::Redis(store) => store.peek(checks).await,
+        }
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.refund(refunds).await,
+            AnyStore::Redis(store) => store.refund(refunds).await,
+        }
+    }
+
+    async fn forget(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.forget(keys).await,
+            AnyStore::Redis(store) => store.forget(keys).await,
+        }
+    }
+
+    async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.heartbeat().await,
+            AnyStore::Redis(store) => store.heartbeat().await,
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        match self {
+            AnyStore::Memory(store) => store.is_shared(),
+            AnyStore::Redis(store) => store.is_shared(),
+        }
+    }
+}
