@@ -30,7 +30,7 @@ local function load(key, format, size)
   end
   if not version and body == '' then
     -- A hash with none of our fields is somebody else's; no hash at all is a whole limit.
-    return NOTHING
+    return redis.call('HLEN', key) > 0 and MALFORMED or NOTHING
   end
   if version ~= '1' or #body ~= size then return MALFORMED end
   return STATE, struct.unpack(format, body)
