@@ -21,7 +21,7 @@ local function sliding_log_look(key, now, span)
     found, last = MALFORMED, {}
   elseif not last[1] then
     found = NOTHING
-  elseif #last[1] ~= 12 then
+  elseif #last[1] ~= 12 or struct.unpack('>I8', last[1]) ~= tonumber(last[2]) then
     found, last = MALFORMED, {}
   end
 
@@ -41,7 +41,7 @@ local function sliding_log_look(key, now, span)
   if found == STATE then used = redis.call('ZCOUNT', key, after, upto) end
   if used == 0 then latest = nil end
   local entry = 0
-  if latest == now then entry = struct.unpack('>I4', last[1], 9) + 1 end
+  if latest == now and #last[1] == 12 then entry = struct.unpack('>I4', last[1], 9) + 1 end
   return now, behind, drops, used, latest, entry, found, after, upto
 end
 
