@@ -119,7 +119,7 @@ fn assemble(layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
         text.push_str(source(kind));
         text.push_str(&alias(kind));
     } else {
-        Kind::ALL.map(|kind| text.push_str(source(kind)));
+        text.extend(Kind::ALL.map(source));
         text.push_str(include_str!("../../../scripts/dispatch.lua"));
     }
     text.push_str(driver);
