@@ -5,7 +5,7 @@ use tollgate_core::algorithm::fixed_window::Windows;
 use tollgate_core::algorithm::{Algorithm, TokenBucket};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::Take;
-use tollgate_core::key::Key;
+use tollgate_core::key::{Key, encode};
 use tollgate_core::units::Micros;
 
 use super::config::Layout;
@@ -47,19 +47,16 @@ impl Naming {
     /// A long subject is hashed, marked with `~`, which no encoded subject begins with.
     pub(super) fn write_key(&self, key: &Key<'_>, out: &mut String) {
         out.push_str(&self.head);
-        let start = out.len();
-        key.write_to(out);
-        let subject_bytes = out.len() - start - key.scope.as_str().len() - "{}:".len();
-        if subject_bytes > SUBJECT_BYTES_PLAIN {
-            out.truncate(start);
-            out.push_str("{~");
-            for byte in Sha256::digest(key.subject).iter().take(16) {
-                out.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-                out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
-            }
-            out.push_str("}:");
-            out.push_str(key.scope.as_str());
-        }
+        write_tag(key.subject, out);
+        out.push(':');
+        out.push_str(key.scope.as_str());
+    }
+
+    /// The hash tag that all keys of a subject share.
+    pub(super) fn tag(subject: &[u8]) -> String {
+        let mut tag = String::new();
+        write_tag(subject, &mut tag);
+        tag
     }
 
     fn ttl_ms(&self, algorithm: &Algorithm) -> u64 {
@@ -143,6 +140,21 @@ impl Naming {
         }
         bulk(out, number.format(now.0).as_bytes());
     }
+}
+
+fn write_tag(subject: &[u8], out: &mut String) {
+    out.push('{');
+    let start = out.len();
+    encode(subject, out);
+    if out.len() - start > SUBJECT_BYTES_PLAIN {
+        out.truncate(start);
+        out.push('~');
+        for byte in Sha256::digest(subject).iter().take(16) {
+            out.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
+            out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
+        }
+    }
+    out.push('}');
 }
 
 /// A check's packed arguments, as its twin's `Args` says.
