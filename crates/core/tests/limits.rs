@@ -33,6 +33,16 @@ fn what_cannot_be_kept_exactly_is_refused_with_the_burst_that_can() {
     }
 }
 
+/// Where what one microsecond refills decides: 2^31 tokens of 2^20 units are 2^51 exactly.
+#[test]
+fn one_refill_must_fit_beside_a_full_bucket() {
+    let rate = Rate::try_new(4_294_967_291, Micros(1 << 20)).unwrap();
+    let error = TokenBucket::try_new(rate, 1 << 31).unwrap_err();
+    assert!(matches!(error, LimitError::NotExact { burst_max: 2_147_479_552, .. }), "{error:?}");
+    assert!(TokenBucket::try_new(rate, 2_147_479_552).is_ok());
+    assert!(TokenBucket::try_new(rate, 2_147_479_553).is_err());
+}
+
 #[test]
 fn the_reason_says_what_to_do() {
     let error = TokenBucket::try_new(rate("999983/day"), 999_983).unwrap_err().to_string();

@@ -12,7 +12,7 @@ use std::thread;
 use tollgate_core::decision::{Decision, Outcome, Returned, Take, Verb};
 use tollgate_core::units::{EXACT_MAX, Micros};
 
-use crate::models::{GiveBack, Visit};
+use crate::models::{GiveBack, Others, Visit};
 use pairs::Pair;
 use random::Random;
 
@@ -21,7 +21,7 @@ use random::Random;
 pub(crate) enum Weather {
     /// The clock runs, the limit stays, refunds name true takes, each once.
     Fair,
-    /// The clock steps, the limit changes, refunds name anything.
+    /// The clock steps, the limit changes, the store forgets, refunds name anything.
     Foul,
 }
 
@@ -134,6 +134,10 @@ impl<P: Pair> Walk<P> {
                 self.limit = P::other_limit(&mut self.random, self.now, &self.limit);
                 self.so_far.push(format!("{:?}", self.limit));
             }
+            if self.weather == Weather::Foul && self.random.one_in(40) {
+                self.pair = P::default();
+                self.so_far.push("forgotten".to_owned());
+            }
             match self.random.between(0, 9) {
                 0..=5 => self.visit(Verb::Take, tally),
                 6..=7 => self.visit(Verb::Peek, tally),
@@ -201,7 +205,8 @@ impl<P: Pair> Walk<P> {
     }
 
     fn visit(&mut self, verb: Verb, tally: &mut Tally) {
-        let visit = Visit { now: self.now, cost: self.any_cost(), verb };
+        let others = if self.random.one_in(8) { Others::Refuse } else { Others::Pass };
+        let visit = Visit { now: self.now, cost: self.any_cost(), verb, others };
         self.so_far.push(format!("{visit:?}"));
         let (expected, seen) = self.pair.visit(&self.limit, visit);
         self.so_far.push(format!("  {:?}", seen.decision));
@@ -211,7 +216,7 @@ impl<P: Pair> Walk<P> {
         match seen.decision.outcome {
             Outcome::Allowed => {
                 tally.allowed += 1;
-                if verb == Verb::Take {
+                if verb == Verb::Take && others == Others::Pass {
                     let take = seen.decision.take;
                     self.takes.push(Taken { at: visit.now, take, cost: visit.cost, is_undone: false });
                 }

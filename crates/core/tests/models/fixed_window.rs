@@ -117,6 +117,8 @@ impl Model {
         };
         if visit.verb == Verb::Take && outcome == Outcome::Allowed {
             view.count += cost;
+        }
+        if visit.spends() && outcome == Outcome::Allowed {
             self.write(&view);
         }
         let decision = Decision {

@@ -22,6 +22,21 @@ pub(crate) struct Visit {
     pub(crate) now: u64,
     pub(crate) cost: u32,
     pub(crate) verb: Verb,
+    pub(crate) others: Others,
+}
+
+/// What the other checks of the same ask say: it is spent all together or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Others {
+    Pass,
+    Refuse,
+}
+
+impl Visit {
+    /// Whether a cost that fits is spent.
+    fn spends(&self) -> bool {
+        self.verb == Verb::Take && self.others == Others::Pass
+    }
 }
 
 /// One refund, as a model sees it.

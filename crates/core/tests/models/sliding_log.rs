@@ -70,13 +70,16 @@ impl Model {
         } else {
             Outcome::Allowed
         };
+        if visit.verb == Verb::Take && is_stepped {
+            self.entries.clone_from(&entries);
+        }
         if visit.verb == Verb::Take && outcome == Outcome::Allowed {
             entries.retain(|entry| now < entry.at + limit.span);
             entries.extend((0..visit.cost).map(|n| Entry { at: now, number: take.entry + n }));
+        }
+        if visit.spends() && outcome == Outcome::Allowed {
             self.entries.clone_from(&entries);
             self.is_there = true;
-        } else if visit.verb == Verb::Take && is_stepped {
-            self.entries.clone_from(&entries);
         }
         let after = used(limit, &entries, now);
         let wait = if after == 0 { 0 } else { behind + wait_until(limit, &entries, now, 0) };

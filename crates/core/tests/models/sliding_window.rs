@@ -116,6 +116,8 @@ impl Model {
         };
         if visit.verb == Verb::Take && outcome == Outcome::Allowed {
             *counts.admitted.entry(start_of(i128::from(now), limit.span)).or_insert(0) += cost;
+        }
+        if visit.spends() && outcome == Outcome::Allowed {
             self.written = Some(counts.clone());
         }
         let decision = Decision {

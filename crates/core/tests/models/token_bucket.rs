@@ -97,8 +97,10 @@ impl Model {
         } else {
             (Outcome::Allowed, if is_take { tokens - cost } else { tokens })
         };
-        if is_take && (outcome == Outcome::Allowed || mends) {
+        if visit.spends() && outcome == Outcome::Allowed {
             self.bucket = Some(Bucket { tokens: left, at: now, limit: *limit });
+        } else if is_take && mends {
+            self.bucket = Some(Bucket { tokens, at: now, limit: *limit });
         }
         let decision = Decision {
             outcome,

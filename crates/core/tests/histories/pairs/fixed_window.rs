@@ -106,7 +106,7 @@ impl Pair for FixedWindows {
             visit.verb,
         );
         let seen = seen(&step);
-        self.state = written(step, visit.verb).or(self.state);
+        self.state = written(step, visit).or(self.state);
         let expected = self.model.visit(&limit.model, visit);
         if seen.decision == expected.decision && seen.mends == expected.mends {
             self.assert_same();
@@ -131,7 +131,7 @@ impl Pair for FixedWindows {
     }
 
     fn outcome(&self, limit: &FixedLimit, visit: Visit) -> Outcome {
-        let Visit { now, cost, verb } = visit;
+        let Visit { now, cost, verb, .. } = visit;
         let step = fixed_window::visit(&limit.built, self.state.as_ref(), Micros(now), cost_of(cost), verb);
         step.decision.outcome
     }

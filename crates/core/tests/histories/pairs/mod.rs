@@ -17,7 +17,7 @@ pub(crate) use sliding_window::SlidingWindows;
 pub(crate) use token_bucket::TokenBuckets;
 
 use super::random::Random;
-use crate::models::{Answer, GiveBack, Visit};
+use crate::models::{Answer, GiveBack, Others, Visit};
 
 /// What an algorithm said to a visit.
 #[derive(Debug, Clone, Copy)]
@@ -93,10 +93,11 @@ fn seen<S>(step: &Step<S>) -> Seen {
     Seen { decision: step.decision, spends: step.spend.is_some(), mends: step.mend.is_some() }
 }
 
-/// What a store remembers: a spend if it passed, what was mended otherwise, of a peek nothing.
-fn written<S>(step: Step<S>, verb: Verb) -> Option<S> {
-    match verb {
-        Verb::Take => step.spend.or(step.mend),
-        Verb::Peek => None,
+/// What a store remembers: a spend if the whole ask passed, what was mended otherwise, of a peek nothing.
+fn written<S>(step: Step<S>, visit: Visit) -> Option<S> {
+    match (visit.verb, visit.others) {
+        (Verb::Take, Others::Pass) => step.spend.or(step.mend),
+        (Verb::Take, Others::Refuse) => step.mend,
+        (Verb::Peek, _) => None,
     }
 }

@@ -74,7 +74,7 @@ impl Pair for SlidingLogs {
         let now = Micros(visit.now);
         let step = sliding_log::visit(&limit.built, self.log.as_ref(), now, cost_of(visit.cost), visit.verb);
         let seen = seen(&step);
-        if let Some(edit) = written(step, visit.verb) {
+        if let Some(edit) = written(step, visit) {
             self.log.get_or_insert_default().apply(&edit);
         }
         let expected = self.model.visit(&limit.model, visit);
@@ -96,7 +96,7 @@ impl Pair for SlidingLogs {
     }
 
     fn outcome(&self, limit: &LogLimit, visit: Visit) -> Outcome {
-        let Visit { now, cost, verb } = visit;
+        let Visit { now, cost, verb, .. } = visit;
         sliding_log::visit(&limit.built, self.log.as_ref(), Micros(now), cost_of(cost), verb).decision.outcome
     }
 }

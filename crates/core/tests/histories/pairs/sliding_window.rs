@@ -76,7 +76,7 @@ impl Pair for SlidingWindows {
             visit.verb,
         );
         let seen = seen(&step);
-        self.state = written(step, visit.verb).or(self.state);
+        self.state = written(step, visit).or(self.state);
         let expected = self.model.visit(&limit.model, visit);
         if seen.decision == expected.decision && seen.mends == expected.mends {
             self.assert_same();
@@ -101,7 +101,7 @@ impl Pair for SlidingWindows {
     }
 
     fn outcome(&self, limit: &SlidingLimit, visit: Visit) -> Outcome {
-        let Visit { now, cost, verb } = visit;
+        let Visit { now, cost, verb, .. } = visit;
         let step = sliding_window::visit(&limit.built, self.state.as_ref(), Micros(now), cost_of(cost), verb);
         step.decision.outcome
     }

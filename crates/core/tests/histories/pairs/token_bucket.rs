@@ -97,7 +97,7 @@ impl Pair for TokenBuckets {
             visit.verb,
         );
         let seen = seen(&step);
-        self.state = written(step, visit.verb).or(self.state);
+        self.state = written(step, visit).or(self.state);
         let expected = self.model.visit(&limit.model, visit);
         if seen.decision == expected.decision && seen.mends == expected.mends {
             self.assert_same();
@@ -122,7 +122,7 @@ impl Pair for TokenBuckets {
     }
 
     fn outcome(&self, limit: &BucketLimit, visit: Visit) -> Outcome {
-        let Visit { now, cost, verb } = visit;
+        let Visit { now, cost, verb, .. } = visit;
         token_bucket::visit(&limit.built, self.state.as_ref(), Micros(now), cost_of(cost), verb)
             .decision
             .outcome
