@@ -6,7 +6,8 @@
 -- State    units (8 bytes), last_refill (8), and the limit it was written under: capacity (4),
 --          unit (8), pour (4). Absent means full.
 -- Args     kind (1), cost (4), capacity (4), unit (8): units per token, pour (4): units per
---          microsecond. capacity * unit + pour <= 2^51, so every sum here is exact.
+--          microsecond. capacity * unit + pour <= 2^51, so every sum here is exact. (Then, for
+--          token_bucket_fast.lua: cost * unit (8), capacity * unit (8), renew_every (8).)
 -- Work     one load to look, at most one save to spend.
 
 -- The bucket brought up to the present, under the numbers that hold now. `mended` if it was carried

@@ -88,11 +88,12 @@ impl TokenBucket {
     }
 
     /// All the units there are. Fits by construction.
-    fn full(&self) -> u64 {
+    pub fn full(&self) -> u64 {
         self.unit.saturating_mul(u64::from(self.capacity))
     }
 
-    fn units_of(&self, cost: Cost) -> u64 {
+    /// What a cost is in units.
+    pub fn units_of(&self, cost: Cost) -> u64 {
         self.unit.saturating_mul(u64::from(cost.get()))
     }
 
@@ -103,6 +104,12 @@ impl TokenBucket {
     /// How long until `units` more have been poured in, rounded up to the microsecond.
     fn wait_for(&self, units: u64) -> Micros {
         Micros(units.div_ceil(u64::from(self.pour)))
+    }
+
+    fn decision(&self, outcome: Outcome, left: u64, behind: Micros, take: Take, found: Found) -> Decision {
+        let missing = self.full().saturating_sub(left);
+        let reset_after = if missing == 0 { Micros::ZERO } else { behind + self.wait_for(missing) };
+        Decision { outcome, limit: self.capacity, remaining: self.tokens_in(left), reset_after, take, found }
     }
 
     fn poured(&self, elapsed: Micros) -> u64 {
@@ -166,20 +173,34 @@ pub fn visit(
     } else {
         (Outcome::Allowed, units.saturating_sub(needed))
     };
-
-    let missing = bucket.full().saturating_sub(left);
-    let reset_after = if missing == 0 { Micros::ZERO } else { behind + bucket.wait_for(missing) };
     Step {
-        decision: Decision {
-            outcome,
-            limit: bucket.capacity,
-            remaining: bucket.tokens_in(left),
-            reset_after,
-            take,
-            found,
-        },
+        decision: bucket.decision(outcome, left, behind, take, found),
         spend: (outcome == Outcome::Allowed).then(|| state_with(left)),
         mend: mended.then(|| state_with(units)),
+    }
+}
+
+/// What a bucket holds after a visit that met no surprise: all that its twin's fast path answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// What is in the bucket, in units.
+    pub units: u64,
+    /// When.
+    pub now: Micros,
+}
+
+impl Left {
+    /// The decision of a visit that spent.
+    pub fn after_spending(self, bucket: &TokenBucket, found: Found) -> Decision {
+        let take = Take { at: self.now, entry: 0 };
+        bucket.decision(Outcome::Allowed, self.units, Micros::ZERO, take, found)
+    }
+
+    /// The decision of a visit that found too little for `cost`.
+    pub fn when_refused(self, bucket: &TokenBucket, cost: Cost, found: Found) -> Decision {
+        let take = Take { at: self.now, entry: 0 };
+        let retry_after = bucket.wait_for(bucket.units_of(cost).saturating_sub(self.units));
+        bucket.decision(Outcome::Denied { retry_after }, self.units, Micros::ZERO, take, found)
     }
 }
 

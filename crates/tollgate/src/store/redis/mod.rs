@@ -8,6 +8,7 @@ mod anchor;
 mod classify;
 mod config;
 mod dial;
+mod inspect;
 mod link;
 mod reply;
 mod request;
@@ -16,6 +17,7 @@ mod tls;
 mod wire;
 
 pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
+pub use inspect::{Content, Inspected};
 
 use std::cell::RefCell;
 use std::sync::Arc;
