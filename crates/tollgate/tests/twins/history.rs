@@ -64,7 +64,7 @@ async fn run(layout: Layout, histories: u64) {
         if seed % 512 == 0 {
             server.command(&["FLUSHALL"]).await;
         }
-        operations += History::new(seed, &limits, &server, &store).play().await;
+        operations += History::new(seed, layout, &limits, &server, &store).play().await;
     }
     println!("{}: {operations} operations in {:?}", layout.name(), began.elapsed());
 }
@@ -92,7 +92,13 @@ struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    fn new(seed: u64, limits: &'a Limits, server: &'a RedisServer, store: &'a RedisStore) -> History<'a> {
+    fn new(
+        seed: u64,
+        layout: Layout,
+        limits: &'a Limits,
+        server: &'a RedisServer,
+        store: &'a RedisStore,
+    ) -> History<'a> {
         let mut rng = Rng::with_seed(seed);
         let keys: Vec<Named> = (0..rng.usize(1..=6))
             .map(|at| {
@@ -110,7 +116,7 @@ impl<'a> History<'a> {
         let told: String =
             keys.iter().map(|key: &Named| format!("  {} {:?}\n", key.key(), key.algorithm)).collect();
         let waits = vec![(Micros::ZERO, Micros::ZERO); keys.len()];
-        let (takes, reference) = (Vec::new(), Reference::default());
+        let (takes, reference) = (Vec::new(), Reference::new(layout));
         History { seed, rng, limits, server, store, now, keys, waits, takes, reference, told }
     }
 

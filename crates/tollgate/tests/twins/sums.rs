@@ -14,7 +14,7 @@ async fn play(algorithm: Algorithm, visits: &[(u64, u32)]) {
         let store = world::store(&server, layout);
         let kind = algorithm.kind();
         let limit = Named { algorithm: algorithm.clone(), ..Named::new("me", kind, "1/s") };
-        let mut reference = Reference::default();
+        let mut reference = Reference::new(layout);
         let mut now = NOON;
         for (gap, cost) in visits {
             now += gap;
@@ -77,7 +77,7 @@ async fn a_changed_limit_carries_large_buckets_over_exactly() {
             of(1, 1, 3),
             of(1, 524_000, 4_294_967_295),
         ];
-        let mut reference = Reference::default();
+        let mut reference = Reference::new(layout);
         for (at, limit) in limits.iter().cycle().take(20).enumerate() {
             let now = NOON + 1_234_567 * at as u64;
             world::freeze(&server, now);
