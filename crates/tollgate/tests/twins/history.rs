@@ -41,10 +41,8 @@ async fn histories_give_the_same_numbers_hash() {
 #[ignore = "campaign"]
 async fn campaign_of_histories_gives_the_same_numbers() {
     let each = CAMPAIGN / LAYOUTS.len() as u64;
-    let (packed, hash) = tokio::join!(
-        tokio::spawn(run(Layout::Packed, each)),
-        tokio::spawn(run(Layout::Hash, each))
-    );
+    let (packed, hash) =
+        tokio::join!(tokio::spawn(run(Layout::Packed, each)), tokio::spawn(run(Layout::Hash, each)));
     packed.and(hash).expect("no history disagrees");
 }
 

@@ -38,12 +38,24 @@ async fn a_share_of_a_large_window_is_exact() {
     let most = u32::MAX;
     play(
         limit(Kind::SlidingWindow, most, year),
-        &[(0, most), (1, 1), (year - 1, 1), (1, 1), (7, 3), (year / 3, 1 << 31), (year / 7, 1 << 30), (99, most)],
+        &[
+            (0, most),
+            (1, 1),
+            (year - 1, 1),
+            (1, 1),
+            (7, 3),
+            (year / 3, 1 << 31),
+            (year / 7, 1 << 30),
+            (99, most),
+        ],
     )
     .await;
     let odd = 31_556_952_000_001;
-    play(limit(Kind::SlidingWindow, most - 1, odd), &[(0, 3_333_333_333), (odd, 1), (1, 1), (odd / 2, 1 << 30)])
-        .await;
+    play(
+        limit(Kind::SlidingWindow, most - 1, odd),
+        &[(0, 3_333_333_333), (odd, 1), (1, 1), (odd / 2, 1 << 30)],
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -87,9 +87,7 @@ pub(crate) async fn only_key(server: &RedisServer) -> String {
 pub(crate) async fn calls(server: &RedisServer, command: &str) -> u64 {
     let info = server.command(&["INFO", "commandstats"]).await.text();
     let wanted = format!("cmdstat_{command}:calls=");
-    info.lines()
-        .find_map(|line| line.strip_prefix(&wanted)?.split(',').next()?.parse().ok())
-        .unwrap_or(0)
+    info.lines().find_map(|line| line.strip_prefix(&wanted)?.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
 pub(crate) async fn reset_calls(server: &RedisServer) {

@@ -9,7 +9,16 @@ use crate::world::{self, LAYOUTS, NOON, Named};
 
 /// Every command a script may write with.
 const WRITES: [&str; 10] = [
-    "set", "hset", "zadd", "del", "pexpire", "zrem", "zremrangebyscore", "zremrangebyrank", "psetex", "expire",
+    "set",
+    "hset",
+    "zadd",
+    "del",
+    "pexpire",
+    "zrem",
+    "zremrangebyscore",
+    "zremrangebyrank",
+    "psetex",
+    "expire",
 ];
 
 async fn writes(server: &RedisServer) -> u64 {
