@@ -88,25 +88,25 @@ impl Reference {
         let state = self.look(check, now);
         let (refunded, written) = match (check.algorithm, state) {
             (Algorithm::TokenBucket(bucket), state) => {
-                let state = state.map(|state| state.bucket());
+                let state = state.map(State::bucket);
                 let (refunded, written) =
                     token_bucket::refund(bucket, state.as_ref(), now, check.cost, take.at);
                 (refunded, written.map(State::Bucket))
             }
             (Algorithm::SlidingWindow(window), state) => {
-                let state = state.map(|state| state.sliding());
+                let state = state.map(State::sliding);
                 let (refunded, written) =
                     sliding_window::refund(window, state.as_ref(), now, check.cost, take.at);
                 (refunded, written.map(State::Sliding))
             }
             (Algorithm::FixedWindow(window), state) => {
-                let state = state.map(|state| state.fixed());
+                let state = state.map(State::fixed);
                 let (refunded, written) =
                     fixed_window::refund(window, state.as_ref(), now, check.cost, take.at);
                 (refunded, written.map(State::Fixed))
             }
             (Algorithm::SlidingLog(log), state) => {
-                let mut state = state.map(|state| state.log());
+                let mut state = state.map(State::log);
                 let refunded = sliding_log::refund(log, state.as_mut(), now, check.cost, *take);
                 // Entries are taken out where they are: the key keeps its TTL.
                 if let Some(state) = state {

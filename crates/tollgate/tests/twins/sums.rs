@@ -21,15 +21,15 @@ async fn play(algorithm: Algorithm, visits: &[(u64, u32)]) {
             world::freeze(&server, now);
             let check = limit.check(*cost);
             let expected = reference.visit(&[check], Micros(now), Verb::Take);
-            let answered = store.take(&[check]).await.unwrap();
+            let answered = store.take(&[check]).await.expect("the store answers");
             assert_eq!(answered.to_vec(), expected, "{limit:?} at {now}, cost {cost}");
         }
     }
 }
 
 fn limit(kind: Kind, count: u32, span_us: u64) -> Algorithm {
-    let rate = Rate::try_new(count, Micros(span_us)).unwrap();
-    Algorithm::try_new(kind, rate, None, 10_000).unwrap()
+    let rate = Rate::try_new(count, Micros(span_us)).expect("a rate");
+    Algorithm::try_new(kind, rate, None, 10_000).expect("a limit")
 }
 
 #[tokio::test]

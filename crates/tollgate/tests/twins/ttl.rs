@@ -43,7 +43,7 @@ async fn default_ttl_lengthens_and_never_shortens() {
     let server = world::frozen_redis().await;
     for layout in LAYOUTS {
         let mut config = world::config(&server, layout);
-        config.default_ttl = Duration::from_secs(3_600);
+        config.default_ttl = Duration::from_hours(1);
         let store = RedisStore::new(config).unwrap();
         for kind in Kind::ALL {
             for (rate, least_ms) in [("5/s", 3_600_000), ("5/2h", 7_200_000)] {
