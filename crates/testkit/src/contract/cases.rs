@@ -183,6 +183,7 @@ pub(super) async fn a_large_step_back_locks_nobody_out(store: &impl Store, time:
     time.back(LONG);
     let after_step = limit.take(store, 5).await;
     if let Outcome::Denied { .. } = after_step.outcome {
+        assert!(wait(&after_step) <= Duration::from_secs(1), "{kind}: locked out for the step");
         time.forward(wait(&after_step));
         assert_eq!(limit.take(store, 5).await.outcome, Outcome::Allowed, "{kind}");
     }
