@@ -20,7 +20,10 @@ local function load(key, format, size)
     return MALFORMED
   end
   local version, first, second, third = values[1], values[2], values[3], values[4]
-  if not version and not first and not second and not third then return NOTHING end
+  if not version and not first and not second and not third then
+    -- A hash with none of our fields is somebody else's; no hash at all is a whole limit.
+    return redis.call('HLEN', key) > 0 and MALFORMED or NOTHING
+  end
   if version ~= '1' or not first or not second or #first ~= 8 then return MALFORMED end
   local body = first .. second .. (third or '')
   if #body ~= size or #second ~= (size == 32 and 8 or 4) then return MALFORMED end
