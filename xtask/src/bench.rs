@@ -21,10 +21,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (_, what, argv) = BENCHES.iter().find(|(name, ..)| *name == args.name).with_context(|| {
+    let (_, what, line) = BENCHES.iter().find(|(name, ..)| *name == args.name).with_context(|| {
         let known = BENCHES.iter().map(|(name, what, _)| format!("  {name:<8} {what}"));
         format!("no bench is named {:?}; there are:\n{}", args.name, known.collect::<Vec<_>>().join("\n"))
     })?;
     println!("bench {}: {what}", args.name);
-    command::run(command::cargo(argv)?.args(&args.rest))
+    command::run(command::cargo(line)?.args(&args.rest))
 }

@@ -16,56 +16,34 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 
-/// Name, what it searches for, and the cargo command that searches.
-const CAMPAIGNS: &[(&str, &str, &[&str])] = &[
-    (
-        "model",
-        "a history on which an algorithm and its textbook model differ",
-        &[
-            "test",
-            "--release",
-            "--locked",
-            "-p",
-            "tollgate-core",
-            "--test",
-            "algorithms",
-            "--",
-            "--ignored",
-            "--nocapture",
-        ],
-    ),
-    (
-        "twin",
-        "a history on which Rust and Lua differ",
-        &[
-            "test",
-            "--release",
-            "--locked",
-            "-p",
-            "tollgate",
-            "--test",
-            "twins",
-            "--",
-            "--ignored",
-            "--nocapture",
-        ],
-    ),
-    (
-        "faults",
-        "a fault after which a promise does not hold",
-        &[
-            "test",
-            "--release",
-            "--locked",
-            "-p",
-            "tollgate",
-            "--test",
-            "faults",
-            "--",
-            "--ignored",
-            "--nocapture",
-        ],
-    ),
+/// An ignored test binary that searches.
+struct Campaign {
+    name: &'static str,
+    /// What it searches for, and hopes not to find.
+    what: &'static str,
+    package: &'static str,
+    test: &'static str,
+}
+
+const CAMPAIGNS: &[Campaign] = &[
+    Campaign {
+        name: "model",
+        what: "a history on which an algorithm and its textbook model differ",
+        package: "tollgate-core",
+        test: "algorithms",
+    },
+    Campaign {
+        name: "twin",
+        what: "a history on which Rust and Lua differ",
+        package: "tollgate",
+        test: "twins",
+    },
+    Campaign {
+        name: "faults",
+        what: "a fault after which a promise does not hold",
+        package: "tollgate",
+        test: "faults",
+    },
 ];
 
 /// Lines of cargo's that say how the program was built, not what it found.
@@ -82,41 +60,39 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen: Vec<_> = CAMPAIGNS
-        .iter()
-        .filter(|(name, ..)| args.name.as_deref().is_none_or(|wanted| wanted == *name))
-        .collect();
+    let wanted = |campaign: &&Campaign| args.name.as_deref().is_none_or(|name| name == campaign.name);
+    let chosen: Vec<&Campaign> = CAMPAIGNS.iter().filter(wanted).collect();
     if chosen.is_empty() {
-        let known = CAMPAIGNS.iter().map(|(name, what, _)| format!("  {name:<8} {what}"));
+        let known = CAMPAIGNS.iter().map(|Campaign { name, what, .. }| format!("  {name:<8} {what}"));
         bail!("no campaign has that name; there are:\n{}", known.collect::<Vec<_>>().join("\n"));
     }
     let seed = args.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    chosen.into_iter().try_for_each(|(name, what, argv)| campaign(name, what, argv, seed))
+    chosen.into_iter().try_for_each(|campaign| search(campaign, seed))
 }
 
-fn campaign(name: &str, what: &str, argv: &[&str], seed: u64) -> Result<()> {
+fn search(campaign: &Campaign, seed: u64) -> Result<()> {
+    let Campaign { name, what, package, test } = *campaign;
     println!("campaign {name}, seed {seed}: looking for {what}");
     // Asked before the run: a campaign lasts hours, and the tree may move on meanwhile.
     let (date, commit) = (date(), commit());
-    let mut cargo = command::cargo(argv)?;
-    cargo.env("TOLLGATE_SEED", seed.to_string());
+    let mut cargo = command::cargo(&["test", "--release", "--locked", "-p", package, "--test", test])?;
+    cargo.args(["--", "--ignored", "--nocapture"]).env("TOLLGATE_SEED", seed.to_string());
     let (done, took) = command::timed(|| tee(&mut cargo));
     let (succeeded, output) = done?;
 
-    let ran = tests_run(&output);
-    let result = match (succeeded, ran) {
-        (false, _) => "FAILED",
-        (true, 0) => "FAILED: no test ran",
-        (true, _) => "nothing found",
-    };
-    let page =
-        page(&Run { name, what, result, date, commit, seed, took, command: command::show(&cargo), output });
+    // A run that tested nothing, or was not even built, must not replace the page of one that did.
+    if tests_run(&output) == 0 {
+        bail!("campaign {name}: no test ran");
+    }
+    let result = if succeeded { "nothing found" } else { "FAILED" };
+    let command = command::show(&cargo);
+    let page = page(&Run { name, what, result, date, commit, seed, took, command, output });
     let folder = command::root()?.join("docs").join("campaigns");
     fs::create_dir_all(&folder)?;
     let file = folder.join(format!("{name}.md"));
     fs::write(&file, page).with_context(|| format!("could not write {}", file.display()))?;
     println!("campaign {name}: {result}; written to docs/campaigns/{name}.md");
-    if result == "nothing found" { Ok(()) } else { bail!("campaign {name}, seed {seed}: {result}") }
+    if succeeded { Ok(()) } else { bail!("campaign {name}, seed {seed}: {result}") }
 }
 
 /// Everything a page says.

@@ -1,8 +1,8 @@
 //! `cargo deny`: licences, duplicates and sources, as `deny.toml` says.
 //!
-//! Advisories are left out, because their database is a download and this part must give the same
-//! answer offline. The prebuilt wheel (0.14.2) is no way to get the tool: it panics on the metadata of
-//! any cargo since 1.77. Building it takes 90 seconds on one core, once per target directory.
+//! Advisories are left out: their database is a git clone, out of reach for a machine that is offline. The
+//! prebuilt wheel (0.14.2) is no way to get the tool: it panics on what today's `cargo metadata` prints.
+//! Building it takes 90 seconds on one core, once per target directory.
 
 use std::path::PathBuf;
 

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("[{}/{count}] {} {result} in {}", at + 1, part.name, seconds(took));
         rows.push((part.name, result, took));
         if let Err(error) = done {
-            eprintln!("{}: {error:#}", part.name);
+            println!("{}: {error:#}", part.name);
             failures.push(part.name);
         }
     }

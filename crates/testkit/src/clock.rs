@@ -8,14 +8,17 @@
 //! What Redis 7.0 does with that clock, as far as a test can see it:
 //!
 //! - `TIME` reads it on every call, also inside a script: a step takes effect at once.
-//! - Expiry of a key outside scripts is judged by the time the command began; inside a script, by
-//!   the time the *script* began, however long it runs. A step between two commands is always seen.
+//! - A step between two commands is seen by expiry at once. Inside a script, expiry is judged by the
+//!   time the *script* began, however long it runs, while `TIME` and `PX` already see the step.
 //! - `PX` and `PTTL` count from the same clock. A key lives *through* its last millisecond: at
 //!   exactly its expiry `PTTL` is 0, and one millisecond later the key is gone.
-//! - The background expiry of unread keys, and everything that is timed rather than dated (its event
-//!   loop, the limit for slow scripts), runs on the monotonic clock. A frozen Redis stays responsive.
-//! - What is dated stands still with a frozen clock: `CLIENT PAUSE`, the timeouts of blocking
-//!   commands, `appendfsync everysec`, replication timeouts.
+//! - Its event loop, and with it the background expiry of unread keys, is scheduled on the monotonic
+//!   clock, and so is the limit for slow scripts. A frozen Redis stays responsive.
+//! - What compares dates stands still with a frozen clock, until it is stepped: `CLIENT PAUSE` and the
+//!   timeouts of blocking commands (tried by hand); `appendfsync everysec` and the timeouts of
+//!   replication should, too (not tried).
+//!
+//! Proved by: `tests/clock.rs`, except where it says otherwise.
 
 use std::{
     ffi::OsString,

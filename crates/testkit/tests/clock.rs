@@ -78,13 +78,14 @@ async fn running_script_sees_a_step_in_time_but_not_in_expiry() {
     redis.clock().freeze_at_us(SOME_DAY_US);
     client.command(&["SET", "key", "value", "PX", "1000"]).await.unwrap();
 
-    // Runs until the clock moves; the flag in the log of Redis tells that it has begun.
+    // The clock may move as soon as the script says that it has begun, so the time from which it
+    // waits is told, not read.
     let script = "redis.log(redis.LOG_WARNING, 'script has begun'); \
-                  local start = redis.call('TIME')[1]; \
-                  repeat until redis.call('TIME')[1] ~= start; \
+                  repeat until redis.call('TIME')[1] ~= ARGV[1]; \
                   redis.call('SET', 'late', 'value', 'PX', 1000); \
                   return {redis.call('EXISTS', 'key'), redis.call('PEXPIRETIME', 'late')}";
-    client.send(&["EVAL", script, "0"]).await.unwrap();
+    let frozen_second = (SOME_DAY_US / 1_000_000).to_string();
+    client.send(&["EVAL", script, "0", &frozen_second]).await.unwrap();
     testkit::eventually("the script has begun", || redis.log().contains("script has begun")).await;
     redis.clock().step(HOUR);
 

@@ -64,6 +64,22 @@ async fn restart_with_aof_remembers_every_answered_write() {
 }
 
 #[tokio::test]
+async fn restart_waits_out_a_stranger_on_its_port() {
+    let mut redis = RedisServer::start().await;
+    redis.kill();
+    let stranger = std::net::TcpListener::bind(redis.address()).unwrap();
+
+    let leave = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(stranger);
+    };
+    tokio::join!(redis.restart(), leave);
+
+    let mut client = RedisClient::connect(redis.address()).await.unwrap();
+    assert_eq!(client.command(&["PING"]).await.unwrap().text(), "PONG");
+}
+
+#[tokio::test]
 async fn paused_redis_is_silent_and_answers_after_resume() {
     let redis = RedisServer::start().await;
     let mut client = RedisClient::connect(redis.address()).await.unwrap();

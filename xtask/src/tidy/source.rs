@@ -70,7 +70,7 @@ pub(crate) fn paths(code: &str) -> Vec<Named> {
 /// Where the piece that starts here ends, and the character that hides it if it is not code.
 fn next_piece(chars: &[char], at: usize) -> (usize, Option<char>) {
     let rest = &chars[at..];
-    match rest {
+    let (end, hidden) = match rest {
         ['/', '/', ..] => (at + until(rest, |c| c == '\n'), Some(' ')),
         ['/', '*', ..] => (at + block_comment(rest), Some(' ')),
         ['"', ..] => (at + string(rest), Some('"')),
@@ -88,19 +88,9 @@ fn next_piece(chars: &[char], at: usize) -> (usize, Option<char>) {
             }
         }
         _ => (at + 1, None),
-    }
-    .clamped(chars.len())
-}
-
-/// Keeps a piece inside the text, whatever an unfinished literal promised.
-trait Clamped {
-    fn clamped(self, end: usize) -> Self;
-}
-
-impl Clamped for (usize, Option<char>) {
-    fn clamped(self, end: usize) -> Self {
-        (self.0.min(end), self.1)
-    }
+    };
+    // An unfinished literal promises more than there is.
+    (end.min(chars.len()), hidden)
 }
 
 fn until(chars: &[char], stop: impl Fn(char) -> bool) -> usize {

@@ -52,11 +52,15 @@ impl Tree {
     }
 
     pub(crate) fn rust(&self) -> impl Iterator<Item = &File> {
-        self.files().filter(|file| file.path.ends_with(".rs"))
+        self.with_ending("rs")
     }
 
     pub(crate) fn lua(&self) -> impl Iterator<Item = &File> {
-        self.files().filter(|file| file.path.ends_with(".lua"))
+        self.with_ending("lua")
+    }
+
+    fn with_ending(&self, ending: &str) -> impl Iterator<Item = &File> {
+        self.files().filter(move |file| Path::new(&file.path).extension().is_some_and(|it| it == ending))
     }
 
     /// The files directly in a folder that end so, by their name without the ending.

@@ -13,6 +13,7 @@ const MODELS: &str = "crates/core/tests/models";
 /// Files among the algorithms and the scripts that are neither, and what they are instead.
 const NOT_ALGORITHMS: &[(&str, &str)] = &[
     ("mod", "the enum and the match that dispatches"),
+    ("share", "divides any limit among instances: a second match on the enum"),
     ("tests", "tests of the enum"),
     ("take", "the driver: looks at all, then spends all"),
     ("peek", "the driver that only looks"),

@@ -18,7 +18,7 @@ pub enum AnyStore {
     /// This process' own memory.
     Memory(MemoryStore),
     /// A shared Redis.
-    Redis(RedisStore),
+    Redis(Box<RedisStore>),
 }
 
 impl Store for AnyStore {

@@ -45,7 +45,7 @@ fn a_module_is_known_however_it_is_reached() {
 }
 
 #[test]
-fn the_engine_knows_no_store_as_file_or_folder() {
+fn the_engine_does_not_know_redis_as_file_or_folder() {
     for path in ["crates/tollgate/src/engine.rs", "crates/tollgate/src/engine/batch.rs"] {
         assert_eq!(in_room(path, "use crate::store::redis::RedisStore;"), 1);
         assert_eq!(in_room(path, "use crate::store::Store;"), 0);

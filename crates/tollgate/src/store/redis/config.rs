@@ -27,6 +27,8 @@ pub struct RedisConfig {
     pub default_ttl: Duration,
     /// How state is written.
     pub layout: Layout,
+    /// Bring our own reckoning of Redis' time along instead of letting scripts read its clock.
+    pub client_time: bool,
     /// A PEM file with the certificate authorities to trust instead of the public ones.
     pub tls_ca: Option<PathBuf>,
     /// PEM files with a client certificate and its key, for mutual TLS.
@@ -47,6 +49,7 @@ impl RedisConfig {
             key_prefix: "tg".to_owned(),
             default_ttl: Duration::ZERO,
             layout: Layout::Packed,
+            client_time: false,
             tls_ca: None,
             tls_client: None,
         }

@@ -1,18 +1,64 @@
-//! Placeholder.
+//! State in Redis: one script call per ask, on Redis' own clock.
+//!
+//! This room knows Redis; it knows no ask, no rule and no patience. It neither retries nor waits
+//! out a deadline: only an answer that proves nothing ran (NOSCRIPT, or windows that were stale)
+//! is asked again, once.
 
+mod anchor;
+mod classify;
 mod config;
+mod dial;
+mod link;
+mod reply;
+mod request;
+mod scripts;
+mod tls;
+mod wire;
 
 pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
 
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
 use tollgate_core::check::{Check, Refund};
-use tollgate_core::decision::{Decision, Refunded};
+use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
-use tollgate_core::store::{Heartbeat, Store, StoreError};
+use tollgate_core::store::{ErrorClass, Heartbeat, Store, StoreError};
+use tollgate_core::units::Micros;
 
-/// Keeps state in Redis.
+use crate::clock;
+use anchor::Anchor;
+use classify::{answered, class_of};
+use link::{Link, Shared};
+use reply::Answer;
+use request::{Naming, has_calendar};
+use scripts::{Script, Scripts, Verb};
+use tls::Tls;
+use wire::Reply;
+
+/// How long an instance counts as alive after it was last heard.
+const ALIVE_FOR: Micros = Micros::from_secs(5);
+
+/// Keeps state in one Redis or Valkey.
 #[derive(Debug)]
-pub struct RedisStore {}
+pub struct RedisStore {
+    id: usize,
+    shared: Arc<Shared>,
+    scripts: Scripts,
+    naming: Naming,
+    /// One connection per thread that asks, up to `pool_size`.
+    slots: Vec<Slot>,
+    slots_given: AtomicUsize,
+    /// Heartbeats have their own connection, so that a probe does not queue behind checks.
+    control: Slot,
+    instance: String,
+    malformed: AtomicU64,
+    survey: Mutex<Survey>,
+}
 
 /// What a Redis store can say about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,21 +84,6 @@ pub struct RedisStats {
     pub client_time: bool,
 }
 
-impl RedisStore {
-    /// A store for the Redis that `config` names. Nothing is dialled yet.
-    pub fn new(_config: RedisConfig) -> Result<RedisStore, RedisSetupError> {
-        Ok(RedisStore {})
-    }
-
-    /// What the store can say about itself.
-    pub fn stats(&self) -> RedisStats {
-        RedisStats::default()
-    }
-
-    /// Dials this thread's connection, so that the first check does not have to.
-    pub fn warm(&self) {}
-}
-
 /// Why a Redis store could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -67,24 +98,252 @@ pub enum RedisSetupError {
     },
 }
 
-fn nope<T>() -> Result<T, StoreError> {
-    Err(StoreError::Unreachable { why: "not built".into() })
+/// A place for a connection, filled by the first thread that needs it.
+type Slot = Mutex<Option<Link>>;
+
+#[derive(Debug, Default)]
+struct Survey {
+    used_memory: Option<u64>,
+    max_memory: Option<u64>,
+    keys: Option<u64>,
+    taken: Option<std::time::Instant>,
+}
+
+thread_local! {
+    /// Which slot of which store this thread keeps to.
+    static MY_SLOTS: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl RedisStore {
+    /// A store for the Redis that `config` names. Nothing is dialled yet.
+    pub fn new(config: RedisConfig) -> Result<RedisStore, RedisSetupError> {
+        static STORES: AtomicUsize = AtomicUsize::new(0);
+        let tls = Arc::new(Tls::new(&config)?);
+        let ttl_ms_min = u64::try_from(config.default_ttl.as_millis()).unwrap_or(u64::MAX);
+        let anchor = Anchor::default();
+        if config.client_time {
+            anchor.start_using();
+        }
+        Ok(RedisStore {
+            id: STORES.fetch_add(1, Ordering::Relaxed),
+            scripts: Scripts::new(config.layout),
+            naming: Naming::new(&config.key_prefix, config.layout, ttl_ms_min),
+            slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
+            slots_given: AtomicUsize::new(0),
+            control: Slot::default(),
+            instance: format!("{:016x}", fastrand::u64(..)),
+            malformed: AtomicU64::new(0),
+            survey: Mutex::default(),
+            shared: Arc::new(Shared {
+                config,
+                tls,
+                dialling: Semaphore::new(1),
+                anchor,
+                dials: AtomicU64::new(0),
+                dial_errors: AtomicU64::new(0),
+                nudge: Notify::new(),
+            }),
+        })
+    }
+
+    /// Dials this thread's connection, so that the first check does not have to.
+    pub fn warm(&self) {
+        drop(self.link());
+    }
+
+    /// What the store can say about itself.
+    pub fn stats(&self) -> RedisStats {
+        let links = || self.slots.iter().chain([&self.control]).filter_map(|slot| slot.lock().clone());
+        let survey = self.survey.lock();
+        RedisStats {
+            connections_open: links().filter(Link::is_open).count() as u64,
+            connections_busy: links().filter(Link::is_busy).count() as u64,
+            dials: self.shared.dials.load(Ordering::Relaxed),
+            dial_errors: self.shared.dial_errors.load(Ordering::Relaxed),
+            malformed: self.malformed.load(Ordering::Relaxed),
+            used_memory: survey.used_memory,
+            max_memory: survey.max_memory,
+            keys: survey.keys,
+            client_time: self.shared.anchor.is_used(),
+        }
+    }
+
+    /// The connection this thread keeps to.
+    fn link(&self) -> Link {
+        let slot = MY_SLOTS.with_borrow_mut(|mine| {
+            if let Some((_, slot)) = mine.iter().find(|(store, _)| *store == self.id) {
+                return *slot;
+            }
+            let slot = self.slots_given.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+            mine.push((self.id, slot));
+            slot
+        });
+        self.fill(&self.slots[slot])
+    }
+
+    fn fill(&self, slot: &Slot) -> Link {
+        let mut slot = slot.lock();
+        match &*slot {
+            Some(link) if !link.is_dead() => link.clone(),
+            _ => slot.insert(Link::spawn(Arc::clone(&self.shared))).clone(),
+        }
+    }
+
+    /// The time a script is given: zero, and it reads Redis' clock; or our own reckoning of it.
+    fn now(&self) -> Result<Micros, StoreError> {
+        if !self.shared.anchor.is_used() {
+            return Ok(Micros::ZERO);
+        }
+        self.shared.anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
+    }
+
+    /// Runs a script, loading it first where Redis has lost it.
+    async fn run(&self, link: &Link, script: &Script, bytes: Vec<u8>) -> Result<Reply, StoreError> {
+        let again = bytes.clone();
+        let reply = link.call(bytes, 1).await?;
+        let is_lost = matches!(&reply, Reply::Error(message) if class_of(message) == ErrorClass::NoScript);
+        if !is_lost {
+            return Ok(reply);
+        }
+        // Both in one write: as two trips, a loop of SCRIPT FLUSH could starve them.
+        let mut both = Vec::with_capacity(script.text.len() + again.len() + 64);
+        wire::command(&mut both, [&b"SCRIPT"[..], b"LOAD", script.text.as_bytes()].into_iter());
+        both.extend_from_slice(&again);
+        link.call(both, 2).await
+    }
+
+    async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        let link = self.link();
+        let script = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
+        let mut around = Micros::ZERO;
+        if has_calendar(checks.iter().map(|check| check.algorithm)) {
+            around = clock::wall();
+        }
+        for attempt in 0.. {
+            let bytes = self.naming.visits(script, checks, self.now()?, around);
+            match reply::decisions(self.run(&link, script, bytes).await?, checks)? {
+                Answer::Done(decisions) => {
+                    self.count_malformed(&decisions);
+                    return Ok(decisions);
+                }
+                Answer::Stale { now } if attempt == 0 => around = now,
+                Answer::Stale { .. } => break,
+            }
+        }
+        Err(reply::bad("windows that stay stale"))
+    }
+
+    fn count_malformed(&self, decisions: &[Decision]) {
+        let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
+        if malformed > 0 {
+            self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
+            tracing::warn!(malformed, "values of a wrong type or shape under our keys were taken for absent");
+        }
+    }
+
+    /// Asks Redis about its memory and its keys, now and then, where the user may.
+    async fn survey(&self, link: &Link) {
+        const EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+        if self.survey.lock().taken.is_some_and(|taken| taken.elapsed() < EVERY) {
+            return;
+        }
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, [&b"INFO"[..], b"memory"].into_iter());
+        let info = link.call(bytes, 1).await;
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, [&b"DBSIZE"[..]].into_iter());
+        let keys = link.call(bytes, 1).await;
+
+        let mut survey = self.survey.lock();
+        survey.taken = Some(clock::instant());
+        if let Ok(Reply::Bulk(info)) = info {
+            let info = String::from_utf8_lossy(&info);
+            let field =
+                |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+            survey.used_memory = field("used_memory:");
+            survey.max_memory = field("maxmemory:").filter(|&bytes| bytes > 0);
+        }
+        if let Ok(Reply::Integer(count)) = keys {
+            survey.keys = u64::try_from(count).ok();
+        }
+    }
 }
 
 impl Store for RedisStore {
-    async fn take(&self, _: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        nope()
+    async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        self.visit(Verb::Take, checks).await
     }
-    async fn peek(&self, _: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        nope()
+
+    async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        self.visit(Verb::Peek, checks).await
     }
-    async fn refund(&self, _: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
-        nope()
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
+        let link = self.link();
+        let mut around = clock::wall();
+        let mut refunded: Vec<Option<Refunded>> = vec![None; refunds.len()];
+        for _ in 0..2 {
+            let open: Vec<usize> = (0..refunds.len()).filter(|&at| refunded[at].is_none()).collect();
+            if open.is_empty() {
+                break;
+            }
+            let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
+            let script =
+                self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
+            let bytes = self.naming.refunds(script, &asked, self.now()?, around);
+            let (now, answers) = reply::refunds(self.run(&link, script, bytes).await?, &asked)?;
+            around = now;
+            for (at, answer) in open.into_iter().zip(answers) {
+                refunded[at] = answer;
+            }
+        }
+        refunded
+            .into_iter()
+            .map(|answer| answer.ok_or_else(|| reply::bad("windows that stay stale")))
+            .collect()
     }
-    async fn forget(&self, _: &[Key<'_>]) -> Result<(), StoreError> {
-        nope()
+
+    async fn forget(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+        let names: Vec<String> = keys
+            .iter()
+            .map(|key| {
+                let mut name = String::new();
+                self.naming.write_key(key, &mut name);
+                name
+            })
+            .collect();
+        let words: Vec<&[u8]> =
+            std::iter::once(&b"DEL"[..]).chain(names.iter().map(String::as_bytes)).collect();
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, words.into_iter());
+        match self.link().call(bytes, 1).await? {
+            Reply::Integer(_) => Ok(()),
+            Reply::Error(message) => Err(answered(&message)),
+            _ => Err(reply::bad("not an integer")),
+        }
     }
+
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
-        nope()
+        let link = self.fill(&self.control);
+        let script = &self.scripts.heartbeat;
+        let key = self.naming.instances();
+        let mut number = itoa::Buffer::new();
+        let mut now = itoa::Buffer::new();
+        let words = [
+            "EVALSHA",
+            &script.sha,
+            "1",
+            &key,
+            &self.instance,
+            number.format(ALIVE_FOR.0),
+            now.format(self.now()?.0),
+        ];
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, words.into_iter().map(str::as_bytes));
+        let answer = reply::integers(self.run(&link, script, bytes).await?, 2)?;
+        // Others wait between dials; the server they wait for is there.
+        self.shared.nudge.notify_waiters();
+        self.survey(&link).await;
+        Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
     }
 }

@@ -1,0 +1,26 @@
+-- layout_packed.lua: state as one string, a version byte and then fixed-width binary fields.
+--
+-- The default: one GET to look and one SET, TTL included, to spend. Fields are little-endian
+-- unsigned integers, never floats, so nothing can come back as NaN.
+--
+-- Every script begins with these; layout_hash.lua defines the same functions.
+local NOTHING, STATE, MALFORMED = 0, 1, 2
+
+-- Returns what was found and, for STATE, the fields that `format` describes, `size` bytes of them.
+-- A value that is not ours counts as absent for this check alone; any other error is Redis' own
+-- (an ACL, say) and is raised by asking again without the p.
+local function load(key, format, size)
+  local value = redis.pcall('GET', key)
+  if not value then return NOTHING end
+  if type(value) == 'table' then
+    if string.sub(value.err, 1, 9) ~= 'WRONGTYPE' then redis.call('GET', key) end
+    return MALFORMED
+  end
+  if #value ~= size + 1 or string.byte(value) ~= 1 then return MALFORMED end
+  return STATE, struct.unpack(format, value, 2)
+end
+
+-- Writes a body of packed fields, whatever was there before.
+local function save(key, ttl, body)
+  redis.call('SET', key, '\1' .. body, 'PX', ttl)
+end

@@ -1,0 +1,92 @@
+//! What each error of Redis means for us: `reference` table and code in one.
+
+use tollgate_core::store::{ErrorClass, StoreError};
+
+/// Prefixes as Redis and Valkey print them. Inside scripts the prefix stays, followed by the
+/// script's name; what an ACL refuses inside a script comes as a plain `ERR`.
+const PREFIXES: [(&str, ErrorClass); 21] = [
+    ("NOSCRIPT", ErrorClass::NoScript),
+    ("READONLY", ErrorClass::ReadOnly),
+    ("LOADING", ErrorClass::Loading),
+    ("MASTERDOWN", ErrorClass::MasterDown),
+    ("NOREPLICAS", ErrorClass::NoReplicas),
+    ("OOM", ErrorClass::OutOfMemory),
+    ("MISCONF", ErrorClass::Misconfigured),
+    ("BUSY", ErrorClass::Busy),
+    ("MOVED", ErrorClass::Moved),
+    ("ASK", ErrorClass::Ask),
+    ("TRYAGAIN", ErrorClass::TryAgain),
+    ("CLUSTERDOWN", ErrorClass::ClusterDown),
+    ("CROSSSLOT", ErrorClass::CrossSlot),
+    ("NOPERM", ErrorClass::NoPermission),
+    ("NOAUTH", ErrorClass::NoAuthentication),
+    ("WRONGPASS", ErrorClass::NoAuthentication),
+    ("ERR invalid password", ErrorClass::NoAuthentication),
+    ("ERR max number of clients reached", ErrorClass::TooManyClients),
+    ("ERR The user executing the script", ErrorClass::NoPermission),
+    ("ERR ACL failure in script", ErrorClass::NoPermission),
+    ("ERR AUTH", ErrorClass::NoAuthentication),
+];
+
+/// The class of an error reply.
+pub(super) fn class_of(message: &str) -> ErrorClass {
+    PREFIXES
+        .iter()
+        .find(|(prefix, _)| {
+            message
+                .strip_prefix(prefix)
+                .is_some_and(|rest| rest.is_empty() || !rest.starts_with(char::is_alphanumeric))
+        })
+        .map_or(ErrorClass::Other, |(_, class)| *class)
+}
+
+/// The error a reply stands for.
+pub(super) fn answered(message: &str) -> StoreError {
+    // An error can quote a key; a log line must not be drowned or broken by it.
+    let shown = message.chars().filter(|c| !c.is_control()).take(200).collect();
+    StoreError::Answered { class: class_of(message), message: shown }
+}
+
+/// Whether a connection that answered so is of no more use: the server behind it is not, or no
+/// longer, the primary we want.
+pub(super) fn is_fatal(class: ErrorClass) -> bool {
+    matches!(
+        class,
+        ErrorClass::ReadOnly
+            | ErrorClass::Loading
+            | ErrorClass::MasterDown
+            | ErrorClass::NoAuthentication
+            | ErrorClass::TooManyClients
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_apart_by_what_redis_really_says() {
+        for (message, class) in [
+            ("NOSCRIPT No matching script. Please use EVAL.", ErrorClass::NoScript),
+            (
+                "READONLY You can't write against a read only replica. script: 1a2b, on @user_script:1.",
+                ErrorClass::ReadOnly,
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", ErrorClass::OutOfMemory),
+            ("BUSY Redis is busy running a script.", ErrorClass::Busy),
+            ("BUSYGROUP Consumer Group name already exists", ErrorClass::Other),
+            ("BUSYKEY Target key name already exists.", ErrorClass::Other),
+            ("NOAUTH Authentication required.", ErrorClass::NoAuthentication),
+            ("WRONGPASS invalid username-password pair or user is disabled.", ErrorClass::NoAuthentication),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", ErrorClass::NoPermission),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: x",
+                ErrorClass::NoPermission,
+            ),
+            ("MISCONF Redis is configured to save RDB snapshots", ErrorClass::Misconfigured),
+            ("ERR unknown command", ErrorClass::Other),
+        ] {
+            assert_eq!(class_of(message), class, "{message}");
+        }
+    }
+}

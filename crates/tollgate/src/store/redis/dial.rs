@@ -1,0 +1,191 @@
+//! From a URL to a connection that has been greeted, and nothing kept in between.
+//!
+//! The name is resolved on every dial: a Redis that moved is found where it is now.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tollgate_core::units::Micros;
+
+use super::classify::class_of;
+use super::config::{Endpoint, RedisUrl};
+use super::tls::Tls;
+use super::wire::{self, Reply, take_reply};
+
+/// How often the kernel asks a silent peer whether it is there.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
+
+/// How long the kernel waits for sent bytes to be acknowledged.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2);
+
+/// A connection of any kind.
+pub(super) enum Stream {
+    /// Plain TCP.
+    Tcp(TcpStream),
+    /// A unix socket.
+    Unix(UnixStream),
+    /// TLS over TCP.
+    #[cfg(feature = "redis-tls")]
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+/// What a greeting told us.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Greeting {
+    /// Redis' clock when it answered, if we were to ask.
+    pub time: Option<Micros>,
+}
+
+/// Connects, authenticates, selects the database, and sees the server answer.
+pub(super) async fn dial(
+    url: &RedisUrl,
+    tls: &Arc<Tls>,
+    wants_time: bool,
+) -> Result<(Stream, Greeting), String> {
+    let mut stream = connect(&url.endpoint, tls).await.map_err(|error| error.to_string())?;
+    let greeting = greet(&mut stream, url, wants_time).await?;
+    Ok((stream, greeting))
+}
+
+async fn connect(endpoint: &Endpoint, tls: &Arc<Tls>) -> io::Result<Stream> {
+    match endpoint {
+        Endpoint::Tcp { host, port } => Ok(Stream::Tcp(connect_tcp(host, *port).await?)),
+        Endpoint::Unix { path } => Ok(Stream::Unix(UnixStream::connect(path).await?)),
+        Endpoint::Tls { host, port } => tls.connect(connect_tcp(host, *port).await?, host).await,
+    }
+}
+
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    stream.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(&stream);
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    Ok(stream)
+}
+
+/// What the replies to a greeting answer, in order.
+enum Asked {
+    Auth,
+    Select,
+    Time,
+    Ping,
+}
+
+async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<Greeting, String> {
+    let mut out = Vec::new();
+    let mut asked = Vec::new();
+    if let Some(password) = &url.password {
+        let words = ["AUTH", url.username.as_deref().unwrap_or("default"), password.reveal()];
+        // Without a user, the older form: it also serves servers that only know `requirepass`.
+        let words = if url.username.is_some() { words.to_vec() } else { vec!["AUTH", password.reveal()] };
+        wire::command(&mut out, words.into_iter().map(str::as_bytes));
+        asked.push(Asked::Auth);
+    }
+    if url.database != 0 {
+        let database = url.database.to_string();
+        wire::command(&mut out, ["SELECT", &database].into_iter().map(str::as_bytes));
+        asked.push(Asked::Select);
+    }
+    wire::command(&mut out, [if wants_time { "TIME" } else { "PING" }].into_iter().map(str::as_bytes));
+    asked.push(if wants_time { Asked::Time } else { Asked::Ping });
+
+    stream.write_all(&out).await.map_err(|error| error.to_string())?;
+    stream.flush().await.map_err(|error| error.to_string())?;
+    let mut buffer = BytesMut::new();
+    let mut greeting = Greeting { time: None };
+    for question in asked {
+        let reply = read_reply(stream, &mut buffer).await?;
+        match (question, reply) {
+            // A user that may not PING is a user; the server is there.
+            (Asked::Ping, Reply::Error(message)) if class_of(&message).name() == "noperm" => {}
+            (Asked::Auth, Reply::Error(message)) => return Err(format!("AUTH: {message}")),
+            (_, Reply::Error(message)) => return Err(message),
+            (Asked::Time, Reply::Array(parts)) => greeting.time = time_of(&parts),
+            _ => {}
+        }
+    }
+    Ok(greeting)
+}
+
+async fn read_reply(stream: &mut Stream, buffer: &mut BytesMut) -> Result<Reply, String> {
+    loop {
+        if let Some(reply) = take_reply(buffer).map_err(|error| error.to_string())? {
+            return Ok(reply);
+        }
+        if stream.read_buf(buffer).await.map_err(|error| error.to_string())? == 0 {
+            return Err("closed by the server while greeting".to_owned());
+        }
+    }
+}
+
+/// The reply to `TIME`: seconds and microseconds.
+pub(super) fn time_of(parts: &[Reply]) -> Option<Micros> {
+    let [Reply::Bulk(seconds), Reply::Bulk(micros)] = parts else { return None };
+    let number = |bytes: &[u8]| std::str::from_utf8(bytes).ok()?.parse::<u64>().ok();
+    Some(Micros(number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)?))
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Stream::Tcp(_) => "Tcp",
+            Stream::Unix(_) => "Unix",
+            #[cfg(feature = "redis-tls")]
+            Stream::Tls(_) => "Tls",
+        })
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            #[cfg(feature = "redis-tls")]
+            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            #[cfg(feature = "redis-tls")]
+            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Unix(stream) => Pin::new(stream).poll_flush(context),
+            #[cfg(feature = "redis-tls")]
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            #[cfg(feature = "redis-tls")]
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

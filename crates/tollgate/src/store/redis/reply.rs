@@ -1,0 +1,111 @@
+//! Integers to decisions, checked: what a script answers is believed only if it could be true.
+
+use tollgate_core::algorithm::Kind;
+use tollgate_core::check::{Check, Refund};
+use tollgate_core::decision::{Decision, Found, Outcome, Refunded, Returned, Take};
+use tollgate_core::few::Few;
+use tollgate_core::store::StoreError;
+use tollgate_core::units::Micros;
+
+use super::classify::answered;
+use super::wire::Reply;
+
+/// What a script said.
+#[derive(Debug)]
+pub(super) enum Answer<T> {
+    /// The answer.
+    Done(T),
+    /// The calendar windows it was sent do not hold Redis' now: ask again with those around it.
+    /// Nothing was spent.
+    Stale {
+        /// Redis' now.
+        now: Micros,
+    },
+}
+
+/// Five integers per check, after the instant they were decided at.
+pub(super) fn decisions(reply: Reply, checks: &[Check<'_>]) -> Result<Answer<Few<Decision>>, StoreError> {
+    let numbers = integers(reply, 1 + 5 * checks.len())?;
+    let now = Micros(numbers[0]);
+    let parts = numbers[1..].chunks_exact(5);
+    if parts.clone().any(|part| part[0] % 4 == 3) {
+        return Ok(Answer::Stale { now });
+    }
+    checks
+        .iter()
+        .zip(parts)
+        .map(|(check, part)| decision(check, now, part))
+        .collect::<Result<_, _>>()
+        .map(Answer::Done)
+}
+
+fn decision(check: &Check<'_>, now: Micros, part: &[u64]) -> Result<Decision, StoreError> {
+    let &[code, remaining, retry_after, reset_after, mark] = part else { return Err(bad("a short reply")) };
+    let found = match code / 4 {
+        0 => Found::Nothing,
+        1 => Found::State,
+        2 => Found::Malformed,
+        _ => return Err(bad("an unknown outcome")),
+    };
+    let outcome = match code % 4 {
+        0 => Outcome::Allowed,
+        1 => Outcome::Denied { retry_after: Micros(retry_after) },
+        _ => Outcome::Never,
+    };
+    let take = match check.algorithm.kind() {
+        Kind::SlidingLog => {
+            let entry = u32::try_from(mark & u64::from(u32::MAX)).unwrap_or(0);
+            Take { at: now + Micros(mark >> 32), entry }
+        }
+        Kind::TokenBucket | Kind::SlidingWindow | Kind::FixedWindow => Take { at: now, entry: 0 },
+    };
+    let limit = check.algorithm.limit();
+    let remaining =
+        u32::try_from(remaining).ok().filter(|&left| left <= limit).ok_or(bad("more left than there is"))?;
+    Ok(Decision { outcome, limit, remaining, reset_after: Micros(reset_after), take, found })
+}
+
+/// Three integers per refund, after the instant they were decided at. `None` where the calendar
+/// windows were stale: that refund alone is to be asked again, for the others are done.
+pub(super) fn refunds(
+    reply: Reply,
+    refunds: &[Refund<'_>],
+) -> Result<(Micros, Vec<Option<Refunded>>), StoreError> {
+    let numbers = integers(reply, 1 + 3 * refunds.len())?;
+    let refunded = refunds.iter().zip(numbers[1..].chunks_exact(3)).map(|(refund, part)| {
+        let returned = match part[0] {
+            0 => Returned::All,
+            1 => Returned::Part,
+            2 => Returned::Nothing,
+            _ => return Ok(None),
+        };
+        let limit = refund.check.algorithm.limit();
+        let remaining = u32::try_from(part[1]).map_err(|_| bad("more left than there is"))?;
+        Ok(Some(Refunded { returned, limit, remaining, reset_after: Micros(part[2]) }))
+    });
+    Ok((Micros(numbers[0]), refunded.collect::<Result<_, _>>()?))
+}
+
+/// A flat array of that many integers, none negative.
+pub(super) fn integers(reply: Reply, count: usize) -> Result<Vec<u64>, StoreError> {
+    let items = match reply {
+        Reply::Array(items) => items,
+        Reply::Error(message) => return Err(answered(&message)),
+        _ => return Err(bad("not an array")),
+    };
+    if items.len() != count {
+        return Err(bad("an array of another length"));
+    }
+    items
+        .into_iter()
+        .map(|item| match item {
+            Reply::Integer(number) => u64::try_from(number).map_err(|_| bad("a negative number")),
+            _ => Err(bad("something that is not an integer")),
+        })
+        .collect()
+}
+
+/// An answer that cannot be.
+pub(super) fn bad(what: &str) -> StoreError {
+    StoreError::BadReply { what: what.to_owned() }
+}

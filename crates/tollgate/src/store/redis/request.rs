@@ -1,0 +1,188 @@
+//! Checks to the bytes of one `EVALSHA`.
+
+use sha2::{Digest, Sha256};
+use tollgate_core::algorithm::Algorithm;
+use tollgate_core::algorithm::fixed_window::Windows;
+use tollgate_core::check::{Check, Refund};
+use tollgate_core::decision::Take;
+use tollgate_core::key::Key;
+use tollgate_core::units::Micros;
+
+use super::config::Layout;
+use super::scripts::{Script, kind_number};
+use super::wire::{bulk, header};
+
+/// Encoded subjects longer than this are hashed, so that keys stay short.
+const SUBJECT_BYTES_PLAIN: usize = 128;
+
+/// The generation of our key and value formats. Another one never shares a key with this.
+const GENERATION: u8 = b'1';
+
+/// How this store names keys and how long it keeps them.
+#[derive(Debug)]
+pub(super) struct Naming {
+    /// `prefix:generation:`, with the layout in the generation.
+    head: String,
+    /// The shortest TTL, in milliseconds.
+    ttl_ms_min: u64,
+}
+
+impl Naming {
+    /// Names for a prefix and a layout.
+    pub(super) fn new(prefix: &str, layout: Layout, ttl_ms_min: u64) -> Naming {
+        let layout = match layout {
+            Layout::Packed => 'p',
+            Layout::Hash => 'h',
+        };
+        Naming { head: format!("{prefix}:{}{layout}:", char::from(GENERATION)), ttl_ms_min }
+    }
+
+    /// The key that instances show themselves alive under.
+    pub(super) fn instances(&self) -> String {
+        format!("{}{{instances}}", self.head)
+    }
+
+    /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`.
+    ///
+    /// A long subject is hashed, marked with `~`, which no encoded subject begins with.
+    pub(super) fn write_key(&self, key: &Key<'_>, out: &mut String) {
+        out.push_str(&self.head);
+        let start = out.len();
+        key.write_to(out);
+        let subject_bytes = out.len() - start - key.scope.as_str().len() - "{}:".len();
+        if subject_bytes > SUBJECT_BYTES_PLAIN {
+            out.truncate(start);
+            out.push_str("{~");
+            for byte in Sha256::digest(key.subject).iter().take(16) {
+                out.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
+                out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
+            }
+            out.push_str("}:");
+            out.push_str(key.scope.as_str());
+        }
+    }
+
+    fn ttl_ms(&self, algorithm: &Algorithm) -> u64 {
+        algorithm.keep_for().as_millis_ceil().max(self.ttl_ms_min).max(1)
+    }
+
+    /// One `EVALSHA` for a take or a peek. `around` is where calendar windows are looked up; `now`
+    /// is zero to let Redis read its own clock.
+    pub(super) fn visits(
+        &self,
+        script: &Script,
+        checks: &[Check<'_>],
+        now: Micros,
+        around: Micros,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128 + checks.len() * 160);
+        header(&mut out, b'*', 4 + checks.len() * 3);
+        self.head_of_call(&mut out, script, checks.iter().map(|check| check.key), checks.len(), now);
+        let mut number = itoa::Buffer::new();
+        for check in checks {
+            bulk(&mut out, pack(check, around).as_slice());
+            bulk(&mut out, number.format(self.ttl_ms(check.algorithm)).as_bytes());
+        }
+        out
+    }
+
+    /// One `EVALSHA` for refunds.
+    pub(super) fn refunds(
+        &self,
+        script: &Script,
+        refunds: &[Refund<'_>],
+        now: Micros,
+        around: Micros,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128 + refunds.len() * 200);
+        header(&mut out, b'*', 4 + refunds.len() * 4);
+        self.head_of_call(
+            &mut out,
+            script,
+            refunds.iter().map(|refund| refund.check.key),
+            refunds.len(),
+            now,
+        );
+        let mut number = itoa::Buffer::new();
+        for Refund { check, take } in refunds {
+            let Take { at, entry } = *take;
+            bulk(&mut out, pack(check, around).as_slice());
+            bulk(&mut out, number.format(self.ttl_ms(check.algorithm)).as_bytes());
+            let mut named = [0; 12];
+            named[..8].copy_from_slice(&at.0.to_le_bytes());
+            named[8..].copy_from_slice(&entry.to_le_bytes());
+            bulk(&mut out, &named);
+        }
+        out
+    }
+
+    fn head_of_call<'a>(
+        &self,
+        out: &mut Vec<u8>,
+        script: &Script,
+        keys: impl Iterator<Item = Key<'a>>,
+        count: usize,
+        now: Micros,
+    ) {
+        let mut number = itoa::Buffer::new();
+        out.extend_from_slice(b"$7\r\nEVALSHA\r\n");
+        bulk(out, script.sha.as_bytes());
+        bulk(out, number.format(count).as_bytes());
+        let mut name = String::with_capacity(96);
+        for key in keys {
+            name.clear();
+            self.write_key(&key, &mut name);
+            bulk(out, name.as_bytes());
+        }
+        bulk(out, number.format(now.0).as_bytes());
+    }
+}
+
+/// A check's packed arguments, as its twin's `Args` says.
+struct Packed {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl Packed {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+fn pack(check: &Check<'_>, around: Micros) -> Packed {
+    let mut packed = Packed { bytes: [0; 64], length: 0 };
+    packed.push(&[kind_number(check.algorithm.kind())]);
+    packed.push(&check.cost.get().to_le_bytes());
+    packed.push(&check.algorithm.limit().to_le_bytes());
+    match check.algorithm {
+        Algorithm::TokenBucket(bucket) => {
+            packed.push(&bucket.unit().to_le_bytes());
+            packed.push(&bucket.pour().to_le_bytes());
+        }
+        Algorithm::SlidingLog(log) => packed.push(&log.span().0.to_le_bytes()),
+        Algorithm::SlidingWindow(window) => packed.push(&window.span().0.to_le_bytes()),
+        Algorithm::FixedWindow(window) => match window.windows() {
+            Windows::Every(span) => packed.push(&span.0.to_le_bytes()),
+            Windows::Calendar(calendar) => {
+                let bounds = calendar.around(around);
+                for number in [0, bounds.previous.0, bounds.current.0, bounds.next.0, bounds.end.0] {
+                    packed.push(&number.to_le_bytes());
+                }
+            }
+        },
+    }
+    packed
+}
+
+/// Whether any check follows a calendar, and so needs to know roughly what time it is.
+pub(super) fn has_calendar<'a>(mut algorithms: impl Iterator<Item = &'a Algorithm>) -> bool {
+    algorithms.any(|algorithm| {
+        matches!(algorithm, Algorithm::FixedWindow(window) if matches!(window.windows(), Windows::Calendar(_)))
+    })
+}
