@@ -205,7 +205,7 @@ fn log(mut section: Section<'_>, overrides: &Overrides) -> LogConfig {
         (None, Some(at)) => (at.place, at.path, at.value),
         (None, None) => (Place::Flag("--log"), String::new(), "info".to_owned()),
     };
-    if level.parse::<tracing_subscriber::filter::Targets>().is_err() {
+    if !is_level(&level) {
         let what = format!(
             "\"{}\" is not a level: use off, error, warn, info, debug or trace, or one per target (info,tollgate=debug)",
             clip(&level)
@@ -214,6 +214,14 @@ fn log(mut section: Section<'_>, overrides: &Overrides) -> LogConfig {
     }
     section.close();
     LogConfig { level, format: overrides.log_format.or(format.map(|at| at.value)).unwrap_or_default() }
+}
+
+/// Whether this is a level, or several by target. `Targets` would take any word for a target.
+fn is_level(text: &str) -> bool {
+    text.split(',').all(|part| {
+        let level = part.split_once('=').map_or(part, |(_, level)| level);
+        level.trim().parse::<tracing_subscriber::filter::LevelFilter>().is_ok()
+    })
 }
 
 fn drain(mut section: Section<'_>, overrides: &Overrides) -> DrainConfig {

@@ -45,6 +45,8 @@ impl Tree {
     pub(super) fn parse(text: &str, problems: &mut Problems) -> Option<Tree> {
         let mut options = serde_saphyr::Options::default();
         options.with_snippet = false;
+        // Only true and false are truths: `off` closes a door.
+        options.strict_booleans = true;
         if let Some(budget) = &mut options.budget {
             budget.max_nodes = NODES_MAX;
         }
