@@ -88,11 +88,12 @@ impl TokenBucket {
     }
 
     /// All the units there are. Fits by construction.
-    fn full(&self) -> u64 {
+    pub fn full(&self) -> u64 {
         self.unit.saturating_mul(u64::from(self.capacity))
     }
 
-    fn units_of(&self, cost: Cost) -> u64 {
+    /// What a cost is in units.
+    pub fn units_of(&self, cost: Cost) -> u64 {
         self.unit.saturating_mul(u64::from(cost.get()))
     }
 
@@ -105,6 +106,12 @@ impl TokenBucket {
         Micros(units.div_ceil(u64::from(self.pour)))
     }
 
+    fn decision(&self, outcome: Outcome, left: u64, behind: Micros, take: Take, found: Found) -> Decision {
+        let missing = self.full().saturating_sub(left);
+        let reset_after = if missing == 0 { Micros::ZERO } else { behind + self.wait_for(missing) };
+        Decision { outcome, limit: self.capacity, remaining: self.tokens_in(left), reset_after, take, found }
+    }
+
     fn poured(&self, elapsed: Micros) -> u64 {
         elapsed.0.saturating_mul(u64::from(self.pour))
     }
@@ -115,7 +122,9 @@ struct Present {
     units: u64,
     now: Micros,
     behind: Micros,
-    carried_over: bool,
+    /// Carried over from another limit, or freed from a clock that ran ahead: what is answered now
+    /// holds only if it is written down, whether or not the ask passes.
+    mended: bool,
     found: Found,
 }
 
@@ -123,26 +132,21 @@ struct Present {
 fn present(bucket: &TokenBucket, state: Option<&State>, now: Micros) -> Present {
     let Some(&State { units, last_refill, under }) = state else {
         let units = bucket.full();
-        return Present { units, now, behind: Micros::ZERO, carried_over: false, found: Found::Nothing };
+        return Present { units, now, behind: Micros::ZERO, mended: false, found: Found::Nothing };
     };
-    let (units, now, behind) = match Reading::of(now, last_refill) {
+    let (units, now, behind, stepped) = match Reading::of(now, last_refill) {
         Reading::Steady { now: at, behind } => {
-            (units.saturating_add(under.poured(at - last_refill)).min(under.full()), at, behind)
+            (units.saturating_add(under.poured(at - last_refill)).min(under.full()), at, behind, false)
         }
-        // The tokens stay; only the time they were counted at is given up.
-        Reading::Stepped => (units.min(under.full()), now, Micros::ZERO),
+        // The tokens stay; only the time they were counted at is given up. A refusal that left it
+        // there would find it there again: no refill until the clock had made up the whole step.
+        Reading::Stepped => (units.min(under.full()), now, Micros::ZERO, true),
     };
     if under == *bucket {
-        return Present { units, now, behind, carried_over: false, found: Found::State };
+        return Present { units, now, behind, mended: stepped, found: Found::State };
     }
     let tokens = mul_div(units, u64::from(bucket.capacity), under.full());
-    Present {
-        units: tokens.saturating_mul(bucket.unit),
-        now,
-        behind,
-        carried_over: true,
-        found: Found::State,
-    }
+    Present { units: tokens.saturating_mul(bucket.unit), now, behind, mended: true, found: Found::State }
 }
 
 /// Decides one visit at `now`. Spends `cost` tokens if they are all there.
@@ -156,7 +160,7 @@ pub fn visit(
     verb: Verb,
 ) -> Step<State> {
     let take = Take { at: now, entry: 0 };
-    let Present { units, now, behind, carried_over, found } = present(bucket, state, now);
+    let Present { units, now, behind, mended, found } = present(bucket, state, now);
     let needed = bucket.units_of(cost);
     let state_with = |units| State { units, last_refill: now, under: *bucket };
 
@@ -169,20 +173,34 @@ pub fn visit(
     } else {
         (Outcome::Allowed, units.saturating_sub(needed))
     };
-
-    let missing = bucket.full().saturating_sub(left);
-    let reset_after = if missing == 0 { Micros::ZERO } else { behind + bucket.wait_for(missing) };
     Step {
-        decision: Decision {
-            outcome,
-            limit: bucket.capacity,
-            remaining: bucket.tokens_in(left),
-            reset_after,
-            take,
-            found,
-        },
+        decision: bucket.decision(outcome, left, behind, take, found),
         spend: (outcome == Outcome::Allowed).then(|| state_with(left)),
-        mend: carried_over.then(|| state_with(units)),
+        mend: mended.then(|| state_with(units)),
+    }
+}
+
+/// What a bucket holds after a visit that met no surprise: all that its twin's fast path answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// What is in the bucket, in units.
+    pub units: u64,
+    /// When.
+    pub now: Micros,
+}
+
+impl Left {
+    /// The decision of a visit that spent.
+    pub fn after_spending(self, bucket: &TokenBucket, found: Found) -> Decision {
+        let take = Take { at: self.now, entry: 0 };
+        bucket.decision(Outcome::Allowed, self.units, Micros::ZERO, take, found)
+    }
+
+    /// The decision of a visit that found too little for `cost`.
+    pub fn when_refused(self, bucket: &TokenBucket, cost: Cost, found: Found) -> Decision {
+        let take = Take { at: self.now, entry: 0 };
+        let retry_after = bucket.wait_for(bucket.units_of(cost).saturating_sub(self.units));
+        bucket.decision(Outcome::Denied { retry_after }, self.units, Micros::ZERO, take, found)
     }
 }
 
@@ -199,20 +217,22 @@ pub fn refund(
     cost: Cost,
     taken_at: Micros,
 ) -> (Refunded, Option<State>) {
-    let Present { units, now, behind, carried_over, .. } = present(bucket, state, now);
-    let owed = bucket.units_of(cost);
+    let Present { units, now, behind, mended, .. } = present(bucket, state, now);
+    // No more than a bucketful can be missing. Only a limit lowered since is asked for more, and
+    // the units of that would not fit the twin's numbers.
+    let owed = bucket.units_of(cost).min(bucket.full());
     let still_owed = owed.saturating_sub(bucket.poured(now - taken_at));
     let after = units.saturating_add(still_owed).min(bucket.full());
     let given = after.saturating_sub(units);
 
     let missing = bucket.full().saturating_sub(after);
     let refunded = Refunded {
-        returned: returned(given, owed),
+        returned: returned(given, bucket.units_of(cost)),
         limit: bucket.capacity,
         remaining: bucket.tokens_in(after),
         reset_after: if missing == 0 { Micros::ZERO } else { behind + bucket.wait_for(missing) },
     };
-    let write = (state.is_some() && (given > 0 || carried_over)).then_some(State {
+    let write = (state.is_some() && (given > 0 || mended)).then_some(State {
         units: after,
         last_refill: now,
         under: *bucket,
@@ -220,10 +240,10 @@ pub fn refund(
     (refunded, write)
 }
 
-fn returned(given: u64, owed: u64) -> Returned {
+fn returned(given: u64, taken: u64) -> Returned {
     match given {
         0 => Returned::Nothing,
-        _ if given < owed => Returned::Part,
+        _ if given < taken => Returned::Part,
         _ => Returned::All,
     }
 }

@@ -8,6 +8,7 @@ mod anchor;
 mod classify;
 mod config;
 mod dial;
+mod inspect;
 mod link;
 mod reply;
 mod request;
@@ -16,6 +17,7 @@ mod tls;
 mod wire;
 
 pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
+pub use inspect::{Content, Inspected};
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -33,6 +35,7 @@ use tollgate_core::units::Micros;
 use crate::clock;
 use anchor::Anchor;
 use classify::{answered, class_of};
+use dial::time_of;
 use link::{Link, Shared};
 use reply::Answer;
 use request::{Naming, has_calendar};
@@ -190,11 +193,22 @@ impl RedisStore {
     }
 
     /// The time a script is given: zero, and it reads Redis' clock; or our own reckoning of it.
-    fn now(&self) -> Result<Micros, StoreError> {
-        if !self.shared.anchor.is_used() {
+    async fn now(&self, link: &Link) -> Result<Micros, StoreError> {
+        let anchor = &self.shared.anchor;
+        if !anchor.is_used() {
             return Ok(Micros::ZERO);
         }
-        self.shared.anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
+        if anchor.now().is_none() {
+            // Not dialled yet: as any other first request, this one waits for the dial.
+            let mut bytes = Vec::new();
+            wire::command(&mut bytes, [&b"TIME"[..]].into_iter());
+            match link.call(bytes, 1).await? {
+                Reply::Array(parts) => time_of(&parts).into_iter().for_each(|time| anchor.set(time)),
+                Reply::Error(message) => return Err(answered(&message)),
+                _ => {}
+            }
+        }
+        anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
     }
 
     /// Runs a script, loading it first where Redis has lost it.
@@ -220,7 +234,7 @@ impl RedisStore {
             around = clock::wall();
         }
         for attempt in 0.. {
-            let bytes = self.naming.visits(script, checks, self.now()?, around);
+            let bytes = self.naming.visits(script, checks, self.now(&link).await?, around);
             match reply::decisions(self.run(&link, script, bytes).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
@@ -290,7 +304,7 @@ impl Store for RedisStore {
             let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
             let script =
                 self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
-            let bytes = self.naming.refunds(script, &asked, self.now()?, around);
+            let bytes = self.naming.refunds(script, &asked, self.now(&link).await?, around);
             let (now, answers) = reply::refunds(self.run(&link, script, bytes).await?, &asked)?;
             around = now;
             for (at, answer) in open.into_iter().zip(answers) {
@@ -336,7 +350,7 @@ impl Store for RedisStore {
             &key,
             &self.instance,
             number.format(ALIVE_FOR.0),
-            now.format(self.now()?.0),
+            now.format(self.now(&link).await?.0),
         ];
         let mut bytes = Vec::new();
         wire::command(&mut bytes, words.into_iter().map(str::as_bytes));

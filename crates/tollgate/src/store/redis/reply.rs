@@ -1,11 +1,11 @@
 //! Integers to decisions, checked: what a script answers is believed only if it could be true.
 
-use tollgate_core::algorithm::Kind;
+use tollgate_core::algorithm::{Algorithm, Kind, TokenBucket, token_bucket};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Outcome, Refunded, Returned, Take};
 use tollgate_core::few::Few;
 use tollgate_core::store::StoreError;
-use tollgate_core::units::Micros;
+use tollgate_core::units::{Cost, Micros};
 
 use super::classify::answered;
 use super::wire::Reply;
@@ -23,8 +23,13 @@ pub(super) enum Answer<T> {
     },
 }
 
-/// Five integers per check, after the instant they were decided at.
+/// Five integers per check, after the instant they were decided at; or what the fast path says.
 pub(super) fn decisions(reply: Reply, checks: &[Check<'_>]) -> Result<Answer<Few<Decision>>, StoreError> {
+    if let [Check { algorithm: Algorithm::TokenBucket(bucket), cost, .. }] = checks
+        && let Some((found, bytes)) = fast(&reply)
+    {
+        return bucket_decision(bucket, *cost, found, bytes).map(|decision| Answer::Done(Few::One(decision)));
+    }
     let numbers = integers(reply, 1 + 5 * checks.len())?;
     let now = Micros(numbers[0]);
     let parts = numbers[1..].chunks_exact(5);
@@ -37,6 +42,34 @@ pub(super) fn decisions(reply: Reply, checks: &[Check<'_>]) -> Result<Answer<Few
         .map(|(check, part)| decision(check, now, part))
         .collect::<Result<_, _>>()
         .map(Answer::Done)
+}
+
+/// The bytes that `token_bucket_fast.lua` answers with, and what it found.
+fn fast(reply: &Reply) -> Option<(Found, &[u8])> {
+    match reply {
+        Reply::Bulk(bytes) => Some((Found::State, bytes)),
+        Reply::Array(items) => match items.as_slice() {
+            [Reply::Bulk(bytes)] => Some((Found::Nothing, bytes)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn bucket_decision(
+    bucket: &TokenBucket,
+    cost: Cost,
+    found: Found,
+    bytes: &[u8],
+) -> Result<Decision, StoreError> {
+    let number = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    let (Some(units), Some(now)) = (number(1), number(9)) else { return Err(bad("a short bucket")) };
+    let left = token_bucket::Left { units, now: Micros(now) };
+    match bytes[0] {
+        1 => Ok(left.after_spending(bucket, found)),
+        0 => Ok(left.when_refused(bucket, cost, found)),
+        _ => Err(bad("a bucket of another version")),
+    }
 }
 
 fn decision(check: &Check<'_>, now: Micros, part: &[u64]) -> Result<Decision, StoreError> {

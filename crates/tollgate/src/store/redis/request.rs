@@ -1,11 +1,11 @@
 //! Checks to the bytes of one `EVALSHA`.
 
 use sha2::{Digest, Sha256};
-use tollgate_core::algorithm::Algorithm;
 use tollgate_core::algorithm::fixed_window::Windows;
+use tollgate_core::algorithm::{Algorithm, TokenBucket};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::Take;
-use tollgate_core::key::Key;
+use tollgate_core::key::{Key, encode};
 use tollgate_core::units::Micros;
 
 use super::config::Layout;
@@ -47,19 +47,16 @@ impl Naming {
     /// A long subject is hashed, marked with `~`, which no encoded subject begins with.
     pub(super) fn write_key(&self, key: &Key<'_>, out: &mut String) {
         out.push_str(&self.head);
-        let start = out.len();
-        key.write_to(out);
-        let subject_bytes = out.len() - start - key.scope.as_str().len() - "{}:".len();
-        if subject_bytes > SUBJECT_BYTES_PLAIN {
-            out.truncate(start);
-            out.push_str("{~");
-            for byte in Sha256::digest(key.subject).iter().take(16) {
-                out.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
-                out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
-            }
-            out.push_str("}:");
-            out.push_str(key.scope.as_str());
-        }
+        write_tag(key.subject, out);
+        out.push(':');
+        out.push_str(key.scope.as_str());
+    }
+
+    /// The hash tag that all keys of a subject share.
+    pub(super) fn tag(subject: &[u8]) -> String {
+        let mut tag = String::new();
+        write_tag(subject, &mut tag);
+        tag
     }
 
     fn ttl_ms(&self, algorithm: &Algorithm) -> u64 {
@@ -76,12 +73,19 @@ impl Naming {
         around: Micros,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + checks.len() * 160);
-        header(&mut out, b'*', 4 + checks.len() * 3);
+        let fast = match checks {
+            [Check { algorithm: Algorithm::TokenBucket(bucket), .. }] => Some(limit_of(bucket)),
+            _ => None,
+        };
+        header(&mut out, b'*', 4 + checks.len() * 3 + usize::from(fast.is_some()));
         self.head_of_call(&mut out, script, checks.iter().map(|check| check.key), checks.len(), now);
         let mut number = itoa::Buffer::new();
         for check in checks {
             bulk(&mut out, pack(check, around).as_slice());
             bulk(&mut out, number.format(self.ttl_ms(check.algorithm)).as_bytes());
+        }
+        if let Some(limit) = fast {
+            bulk(&mut out, &limit);
         }
         out
     }
@@ -138,6 +142,21 @@ impl Naming {
     }
 }
 
+fn write_tag(subject: &[u8], out: &mut String) {
+    out.push('{');
+    let start = out.len();
+    encode(subject, out);
+    if out.len() - start > SUBJECT_BYTES_PLAIN {
+        out.truncate(start);
+        out.push('~');
+        for byte in Sha256::digest(subject).iter().take(16) {
+            out.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or('0'));
+            out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
+        }
+    }
+    out.push('}');
+}
+
 /// A check's packed arguments, as its twin's `Args` says.
 struct Packed {
     bytes: [u8; 64],
@@ -162,8 +181,12 @@ fn pack(check: &Check<'_>, around: Micros) -> Packed {
     packed.push(&check.algorithm.limit().to_le_bytes());
     match check.algorithm {
         Algorithm::TokenBucket(bucket) => {
+            let renew_every = check.algorithm.keep_for() - check.algorithm.time_to_whole();
             packed.push(&bucket.unit().to_le_bytes());
             packed.push(&bucket.pour().to_le_bytes());
+            packed.push(&bucket.units_of(check.cost).to_le_bytes());
+            packed.push(&bucket.full().to_le_bytes());
+            packed.push(&renew_every.0.to_le_bytes());
         }
         Algorithm::SlidingLog(log) => packed.push(&log.span().0.to_le_bytes()),
         Algorithm::SlidingWindow(window) => packed.push(&window.span().0.to_le_bytes()),
@@ -178,6 +201,15 @@ fn pack(check: &Check<'_>, around: Micros) -> Packed {
         },
     }
     packed
+}
+
+/// A bucket's limit as it stands at the end of a packed value.
+fn limit_of(bucket: &TokenBucket) -> [u8; 16] {
+    let mut limit = [0; 16];
+    limit[..4].copy_from_slice(&bucket.capacity().to_le_bytes());
+    limit[4..12].copy_from_slice(&bucket.unit().to_le_bytes());
+    limit[12..].copy_from_slice(&bucket.pour().to_le_bytes());
+    limit
 }
 
 /// Whether any check follows a calendar, and so needs to know roughly what time it is.

@@ -93,7 +93,7 @@ impl Script {
     }
 }
 
-fn assemble(layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
+fn assemble(layout_choice: Layout, verb: Verb, kind: Option<Kind>) -> String {
     // Flagged scripts are refused before their first line where they cannot run to the end (out of
     // memory, read only); a peek, flagged as not writing, still answers there.
     let flags = if verb == Verb::Peek { "#!lua flags=no-writes\n" } else { "#!lua\n" };
@@ -103,7 +103,7 @@ fn assemble(layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
          local PEEKING = {}\n",
         verb == Verb::Peek
     );
-    let layout = match layout {
+    let layout = match layout_choice {
         Layout::Packed => include_str!("../../../scripts/layout_packed.lua"),
         Layout::Hash => include_str!("../../../scripts/layout_hash.lua"),
     };
@@ -111,7 +111,13 @@ fn assemble(layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
         Verb::Take | Verb::Peek => include_str!("../../../scripts/take.lua"),
         Verb::Refund => include_str!("../../../scripts/refund.lua"),
     };
-    let mut text = [flags, &constants, layout].concat();
+    let fast = match (layout_choice, verb, kind) {
+        (Layout::Packed, Verb::Take, Some(Kind::TokenBucket)) => {
+            include_str!("../../../scripts/token_bucket_fast.lua")
+        }
+        _ => "",
+    };
+    let mut text = [flags, fast, &constants, layout].concat();
     if matches!(kind, None | Some(Kind::TokenBucket | Kind::SlidingWindow)) {
         text.push_str(include_str!("../../../scripts/numbers.lua"));
     }
@@ -119,7 +125,7 @@ fn assemble(layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
         text.push_str(source(kind));
         text.push_str(&alias(kind));
     } else {
-        Kind::ALL.map(|kind| text.push_str(source(kind)));
+        text.extend(Kind::ALL.map(source));
         text.push_str(include_str!("../../../scripts/dispatch.lua"));
     }
     text.push_str(driver);

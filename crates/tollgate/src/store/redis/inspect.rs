@@ -1,0 +1,233 @@
+//! What is under a key, in words: the debugging tool that binary state needs.
+
+use tollgate_core::algorithm::{Kind, TokenBucket, token_bucket};
+use tollgate_core::key;
+use tollgate_core::store::StoreError;
+use tollgate_core::units::Micros;
+
+use super::classify::answered;
+use super::config::Layout;
+use super::wire::Reply;
+use super::{RedisStore, dial, reply, request, wire};
+
+/// How many keys one look at a subject lists at most.
+const KEYS_MAX: usize = 1000;
+
+/// One key of ours, read and understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inspected {
+    /// The key as Redis has it.
+    pub key: String,
+    /// Whose limit it is; `None` for a subject that is kept only as a hash.
+    pub subject: Option<String>,
+    /// The rule, or `None` for a limit the caller brought along.
+    pub rule: Option<String>,
+    /// Which of the rule's limits, or the inline limit's period.
+    pub limit: String,
+    /// How it limits.
+    pub kind: Kind,
+    /// How it is written.
+    pub layout: Layout,
+    /// Until Redis forgets it; `None` if never, which is not our doing.
+    pub expires_after: Option<Micros>,
+    /// Redis' clock when it was read.
+    pub now: Micros,
+    /// What it says.
+    pub content: Content,
+    /// The value as it stands: one part for a string, field and value by turns for a hash, member
+    /// and score by turns for a sorted set.
+    pub raw: Vec<Vec<u8>>,
+}
+
+/// What a key says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A token bucket.
+    Bucket(token_bucket::State),
+    /// The admitted instants, oldest first.
+    Log(Vec<Micros>),
+    /// The counters of a sliding window.
+    SlidingWindow {
+        /// Where the current window begins.
+        start: Micros,
+        /// Counted in it.
+        current: u32,
+        /// Counted in the one before.
+        previous: u32,
+    },
+    /// The counter of a fixed window.
+    FixedWindow {
+        /// Where the window begins.
+        start: Micros,
+        /// Counted in it.
+        count: u32,
+    },
+    /// Not ours: a wrong type, length or version. The next take treats it as absent.
+    Malformed {
+        /// Redis' type of it.
+        redis_type: String,
+    },
+}
+
+impl RedisStore {
+    /// Reads one key by its full name; `None` if there is no such key.
+    pub async fn inspect(&self, name: &str) -> Result<Option<Inspected>, StoreError> {
+        let Some(parts) = NameParts::parse(name) else { return Ok(None) };
+        let redis_type = match self.ask(&["TYPE", name]).await? {
+            Reply::Simple(text) if text == "none" => return Ok(None),
+            Reply::Simple(text) => text,
+            _ => return Err(reply::bad("not a type")),
+        };
+        let read: &[&str] = match redis_type.as_str() {
+            "string" => &["GET", name],
+            "hash" => &["HGETALL", name],
+            "zset" => &["ZRANGE", name, "0", "-1", "WITHSCORES"],
+            _ => &[],
+        };
+        let raw = if read.is_empty() { Vec::new() } else { bulks(self.ask(read).await?) };
+        let expires_after = match self.ask(&["PTTL", name]).await? {
+            Reply::Integer(millis) => u64::try_from(millis).ok().map(Micros::from_millis),
+            _ => None,
+        };
+        let now = match self.ask(&["TIME"]).await? {
+            Reply::Array(parts) => dial::time_of(&parts).ok_or_else(|| reply::bad("not a time"))?,
+            _ => return Err(reply::bad("not a time")),
+        };
+        let content = content(parts.kind, &redis_type, &raw).unwrap_or(Content::Malformed { redis_type });
+        let NameParts { subject, rule, limit, kind, layout } = parts;
+        Ok(Some(Inspected {
+            key: name.to_owned(),
+            subject,
+            rule,
+            limit,
+            kind,
+            layout,
+            expires_after,
+            now,
+            content,
+            raw,
+        }))
+    }
+
+    /// The names of every key a subject has, in either layout. Walks the whole database.
+    pub async fn keys_of(&self, subject: &[u8]) -> Result<Vec<String>, StoreError> {
+        let tag = request::Naming::tag(subject);
+        let pattern =
+            format!("{}:{}[ph]:{}:*", glob_escaped(&self.shared.config.key_prefix), '1', glob_escaped(&tag));
+        let mut names = Vec::new();
+        let mut cursor = "0".to_owned();
+        loop {
+            let Reply::Array(parts) =
+                self.ask(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"]).await?
+            else {
+                return Err(reply::bad("not a scan"));
+            };
+            let [Reply::Bulk(next), Reply::Array(found)] = parts.as_slice() else {
+                return Err(reply::bad("not a scan"));
+            };
+            names.extend(found.iter().filter_map(|item| match item {
+                Reply::Bulk(name) => String::from_utf8(name.clone()).ok(),
+                _ => None,
+            }));
+            cursor = String::from_utf8_lossy(next).into_owned();
+            if cursor == "0" || names.len() >= KEYS_MAX {
+                names.sort_unstable();
+                names.dedup();
+                names.truncate(KEYS_MAX);
+                return Ok(names);
+            }
+        }
+    }
+
+    async fn ask(&self, words: &[&str]) -> Result<Reply, StoreError> {
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, words.iter().map(|word| word.as_bytes()));
+        match self.link().call(bytes, 1).await? {
+            Reply::Error(message) => Err(answered(&message)),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// A key's name, taken apart: `prefix:generation:{subject}:rule:limit:algorithm`.
+struct NameParts {
+    subject: Option<String>,
+    rule: Option<String>,
+    limit: String,
+    kind: Kind,
+    layout: Layout,
+}
+
+impl NameParts {
+    fn parse(name: &str) -> Option<NameParts> {
+        let (head, rest) = name.split_once(":{")?;
+        let (tag, scope) = rest.split_once("}:")?;
+        let layout = match head.rsplit_once(':')?.1 {
+            "1p" => Layout::Packed,
+            "1h" => Layout::Hash,
+            _ => return None,
+        };
+        let mut parts = scope.splitn(3, ':');
+        let (rule, limit, kind) = (parts.next()?, parts.next()?, Kind::parse(parts.next()?).ok()?);
+        let text = |part: &str| key::decode(part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Some(NameParts {
+            subject: if tag.starts_with('~') { None } else { Some(text(tag)?) },
+            rule: if rule == "=inline" { None } else { Some(text(rule)?) },
+            limit: text(limit)?,
+            kind,
+            layout,
+        })
+    }
+}
+
+fn content(kind: Kind, redis_type: &str, raw: &[Vec<u8>]) -> Option<Content> {
+    if kind == Kind::SlidingLog {
+        let instants = raw.chunks_exact(2).map(|pair| {
+            let at: [u8; 8] = pair[0].get(..8)?.try_into().ok()?;
+            (pair[0].len() == 12).then_some(Micros(u64::from_be_bytes(at)))
+        });
+        return (redis_type == "zset").then(|| instants.collect::<Option<_>>().map(Content::Log))?;
+    }
+    let body = match redis_type {
+        "string" => raw.first()?.split_first().filter(|(version, _)| **version == 1)?.1.to_vec(),
+        "hash" => {
+            let field =
+                |name: &str| raw.chunks_exact(2).find(|pair| pair[0] == name.as_bytes()).map(|pair| &pair[1]);
+            let names: &[&str] = match kind {
+                Kind::TokenBucket => &["tokens", "last_refill", "limit"],
+                Kind::SlidingWindow => &["window", "count", "previous"],
+                Kind::FixedWindow | Kind::SlidingLog => &["window", "count"],
+            };
+            field("v").filter(|version| version.as_slice() == b"1")?;
+            names.iter().map(|name| field(name).map(Vec::as_slice)).collect::<Option<Vec<_>>>()?.concat()
+        }
+        _ => return None,
+    };
+    let long = |at: usize| body.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+    let short = |at: usize| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+    match (kind, body.len()) {
+        (Kind::TokenBucket, 32) => Some(Content::Bucket(token_bucket::State {
+            units: long(0)?,
+            last_refill: Micros(long(8)?),
+            under: TokenBucket::from_parts(short(16)?, long(20)?, short(28)?)?,
+        })),
+        (Kind::SlidingWindow, 16) => {
+            Some(Content::SlidingWindow { start: Micros(long(0)?), current: short(8)?, previous: short(12)? })
+        }
+        (Kind::FixedWindow, 12) => Some(Content::FixedWindow { start: Micros(long(0)?), count: short(8)? }),
+        _ => None,
+    }
+}
+
+fn bulks(reply: Reply) -> Vec<Vec<u8>> {
+    match reply {
+        Reply::Bulk(bytes) => vec![bytes],
+        Reply::Array(items) => items.into_iter().flat_map(bulks).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// For `SCAN MATCH`: everything that means something in a pattern, taken literally.
+fn glob_escaped(text: &str) -> String {
+    text.chars().flat_map(|c| ["*?[]\\^-".contains(c).then_some('\\'), Some(c)]).flatten().collect()
+}
