@@ -1,2 +1,31 @@
-//! t
-fn main() {}
+//! The server and the command line of Tollgate.
+//!
+//! In reading order: `cli` reads flags, `config` checks them and the file, `run` puts everything
+//! together; `doors` and `admin` answer, on what `net` gives them; `telemetry` shows what happened;
+//! `shutdown` and `worker` are the life of the process and of its threads.
+
+mod admin;
+mod cli;
+mod config;
+mod doors;
+mod limit;
+mod net;
+mod run;
+mod shutdown;
+mod telemetry;
+mod welcome;
+mod worker;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match cli::main() {
+        Ok(()) => cli::Exit::Ok.into(),
+        Err(error) => {
+            // Nobody is left to tell if standard error is gone.
+            let _ = writeln!(io::stderr(), "tollgate: {error:#}");
+            cli::exit_of(&error).into()
+        }
+    }
+}

@@ -125,9 +125,7 @@ fn assemble(layout_choice: Layout, verb: Verb, kind: Option<Kind>) -> String {
         text.push_str(source(kind));
         text.push_str(&alias(kind));
     } else {
-        for kind in Kind::ALL {
-            text.push_str(source(kind));
-        }
+        text.extend(Kind::ALL.map(source));
         text.push_str(include_str!("../../../scripts/dispatch.lua"));
     }
     text.push_str(driver);

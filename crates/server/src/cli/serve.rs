@@ -1,0 +1,123 @@
+//! `tollgate serve`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::config::{Config, LogFormat, Overrides};
+use crate::{run, telemetry};
+
+const AFTER_HELP: &str = "\
+Every flag has an environment variable, TOLLGATE_ and its name in capitals (TOLLGATE_REDIS,
+TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A door is closed with `off`.
+
+Off loopback the admin door needs --admin-token, and on the HTTP door refunds and inline limits need
+--token, because they can undo a limit. Better give tokens by environment: other users can see flags.";
+
+/// Answers checks until it is asked to stop.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Serve {
+    /// Rules and settings (YAML). Without it: a few built-in rules, in memory.
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    config: Option<PathBuf>,
+
+    /// Where state is shared: redis://[user:password@]host[:port][/database], rediss:// for TLS,
+    /// unix:///path for a socket, or `off` for this process' memory.
+    #[arg(long, value_name = "URL", env = "TOLLGATE_REDIS", hide_env_values = true)]
+    redis: Option<String>,
+
+    /// The HTTP/JSON door [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP")]
+    http: Option<String>,
+
+    /// The gRPC door: comes with a later release [default: off].
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_GRPC")]
+    grpc: Option<String>,
+
+    /// The RESP door: comes with a later release [default: off].
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_RESP")]
+    resp: Option<String>,
+
+    /// Health, readiness, metrics and policy [default: 127.0.0.1:9180].
+    #[arg(long, value_name = "ADDR", env = "TOLLGATE_ADMIN")]
+    admin: Option<String>,
+
+    /// How long a check waits for Redis before its rule's on_outage answers [default: 25ms].
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_DEADLINE")]
+    deadline: Option<String>,
+
+    /// Threads that take checks, each with its own listener and Redis connection [default: cores].
+    #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", value_parser = workers)]
+    workers: Option<NonZeroUsize>,
+
+    /// The token for refunds and inline limits on the HTTP door.
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+
+    /// The token for the admin door.
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    admin_token: Option<String>,
+
+    /// What to log to stderr: off, error, warn, info, debug, trace [default: info].
+    #[arg(long, value_name = "LEVEL", env = "TOLLGATE_LOG")]
+    log: Option<String>,
+
+    /// How log lines look [default: text].
+    #[arg(long, env = "TOLLGATE_LOG_FORMAT")]
+    log_format: Option<LogFormatArg>,
+
+    /// How long to go on accepting after readiness fails, so that load balancers notice [default: 0s].
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_DELAY")]
+    drain_delay: Option<String>,
+
+    /// How long requests under way may take to finish at the end [default: 10s].
+    #[arg(long, value_name = "TIME", env = "TOLLGATE_DRAIN_TIMEOUT")]
+    drain_timeout: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LogFormatArg {
+    Text,
+    Json,
+}
+
+impl Serve {
+    /// Serves.
+    pub(super) fn run(self) -> Result<(), anyhow::Error> {
+        let config = Config::load(self.overrides())?;
+        telemetry::log::start(&config.log);
+        Ok(run::run(&config)?)
+    }
+
+    fn overrides(self) -> Overrides {
+        Overrides {
+            file: self.config,
+            redis: self.redis,
+            http: self.http,
+            grpc: self.grpc,
+            resp: self.resp,
+            admin: self.admin,
+            log: self.log,
+            log_format: self.log_format.map(|format| match format {
+                LogFormatArg::Text => LogFormat::Text,
+                LogFormatArg::Json => LogFormat::Json,
+            }),
+            deadline: self.deadline,
+            workers: self.workers,
+            drain_delay: self.drain_delay,
+            drain_timeout: self.drain_timeout,
+            token: self.token,
+            admin_token: self.admin_token,
+        }
+    }
+}
+
+/// More threads than that are a typing mistake.
+const WORKERS_MAX: usize = 1024;
+
+fn workers(text: &str) -> Result<NonZeroUsize, String> {
+    let number = text.parse().ok().filter(|workers: &NonZeroUsize| workers.get() <= WORKERS_MAX);
+    number.ok_or_else(|| format!("use a whole number from 1 to {WORKERS_MAX}"))
+}

@@ -1,0 +1,188 @@
+//! Configuration: as written, then checked, then trusted.
+//!
+//! `tree` is the file as it stands, `section` reads it field by field, `check` and `redis` turn it
+//! into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
+//! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket.
+
+mod check;
+mod problems;
+mod redis;
+mod section;
+mod tree;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tollgate::store::redis::{RedisConfig, Secret};
+use tollgate::{OnOutage, Rule};
+
+use problems::Problems;
+
+/// The configuration that is in force when no file is given, and the documentation of all others.
+pub(crate) const DEFAULT: &str = include_str!("default.yaml");
+
+/// The largest file we read.
+const FILE_BYTES_MAX: u64 = 8 << 20;
+
+/// Everything the server needs to know, checked.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The file, or `None` for the one that is built in.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) listen: Listen,
+    pub(crate) rules: Vec<Rule>,
+    /// Where state lives: `None` is this process' memory.
+    pub(crate) redis: Option<RedisConfig>,
+    pub(crate) outage: OutageConfig,
+    pub(crate) memory: MemoryConfig,
+    pub(crate) limits: Limits,
+    pub(crate) log: LogConfig,
+    pub(crate) drain: DrainConfig,
+    /// One HTTP thread each.
+    pub(crate) workers: NonZeroUsize,
+    pub(crate) tokens: Tokens,
+}
+
+/// Where the doors are; `None` is a closed one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Listen {
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+/// What happens when Redis does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OutageConfig {
+    pub(crate) on_outage: OnOutage,
+    /// How long a check waits.
+    pub(crate) deadline: Duration,
+    /// The fewest instances a local share is computed for.
+    pub(crate) instances: u32,
+}
+
+/// The bound on what this process remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MemoryConfig {
+    /// The most keys kept; `None` leaves it to the store.
+    pub(crate) max_keys: Option<u64>,
+}
+
+/// Bounds on what callers may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// The longest `sliding_log`.
+    pub(crate) sliding_log_max: u32,
+    /// Connections per worker.
+    pub(crate) connections_max: usize,
+    /// How long a connection may go without a finished request.
+    pub(crate) idle_timeout: Duration,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogConfig {
+    pub(crate) level: String,
+    pub(crate) format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// How the server ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DrainConfig {
+    /// Between failing readiness and refusing connections.
+    pub(crate) delay: Duration,
+    /// How long requests under way may take to finish.
+    pub(crate) timeout: Duration,
+}
+
+/// What opens the doors that need opening.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tokens {
+    /// For what can undo a limit, on the HTTP door.
+    pub(crate) http: Option<Secret>,
+    /// For the admin door.
+    pub(crate) admin: Option<Secret>,
+}
+
+/// What flags and the environment say; it wins over the file.
+#[derive(Debug, Default)]
+pub(crate) struct Overrides {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) redis: Option<String>,
+    pub(crate) http: Option<String>,
+    pub(crate) grpc: Option<String>,
+    pub(crate) resp: Option<String>,
+    pub(crate) admin: Option<String>,
+    pub(crate) log: Option<String>,
+    pub(crate) log_format: Option<LogFormat>,
+    pub(crate) deadline: Option<String>,
+    pub(crate) workers: Option<NonZeroUsize>,
+    pub(crate) drain_delay: Option<String>,
+    pub(crate) drain_timeout: Option<String>,
+    pub(crate) token: Option<String>,
+    pub(crate) admin_token: Option<String>,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read {path}: {why}")]
+    Unreadable { path: String, why: String },
+    /// It was read, and this is wrong with it and with the flags.
+    #[error("the configuration is refused, and nothing of it is in force:\n{0}")]
+    Refused(Problems),
+}
+
+impl Config {
+    /// Reads and checks the file and what overrides it.
+    pub(crate) fn load(overrides: Overrides) -> Result<Config, ConfigError> {
+        let (name, text) = match &overrides.file {
+            None => ("built-in".to_owned(), DEFAULT.to_owned()),
+            Some(path) => {
+                let name = path.display().to_string();
+                let unreadable = |why: String| ConfigError::Unreadable { path: name.clone(), why };
+                let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
+                if size > FILE_BYTES_MAX {
+                    return Err(unreadable(format!("{size} bytes are more than {FILE_BYTES_MAX}")));
+                }
+                let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+                (name, text)
+            }
+        };
+        Config::parse(&name, &text, overrides).map_err(ConfigError::Refused)
+    }
+
+    /// Checks a text. No side effects: the same code serves start and, later, reload.
+    pub(crate) fn parse(name: &str, text: &str, overrides: Overrides) -> Result<Config, Problems> {
+        let mut problems = Problems::in_file(name);
+        let tree = tree::Tree::parse(text, &mut problems);
+        let config = tree.and_then(|tree| check::config(tree, overrides, &mut problems));
+        problems.into_result(config)
+    }
+}
+
+impl LogFormat {
+    /// Its name.
+    pub(crate) fn parse(name: &str) -> Option<LogFormat> {
+        match name {
+            "text" => Some(LogFormat::Text),
+            "json" => Some(LogFormat::Json),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

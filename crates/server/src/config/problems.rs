@@ -1,0 +1,87 @@
+//! Everything that is wrong with a configuration, each with its place, its path and what is allowed.
+//!
+//! A file that is refused one mistake at a time is corrected one restart at a time; so checking
+//! never stops at the first.
+
+use std::fmt;
+
+/// Where something stands: in the file by line and column, on the command line or in the environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// In the file, counted from 1.
+    File { line: u64, column: u64 },
+    /// A flag, or the environment variable that stands for it.
+    Flag(&'static str),
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) place: Place,
+    /// `rules[2].limit`; empty for the whole file.
+    pub(crate) path: String,
+    /// What is wrong, and what is allowed.
+    pub(crate) what: String,
+}
+
+/// All that is wrong.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Problems {
+    file: String,
+    found: Vec<Problem>,
+}
+
+impl Problems {
+    /// No problems yet, in the file of that name.
+    pub(crate) fn in_file(file: &str) -> Problems {
+        Problems { file: file.to_owned(), found: Vec::new() }
+    }
+
+    /// Records a problem.
+    pub(crate) fn add(&mut self, place: Place, path: &str, what: impl Into<String>) {
+        self.found.push(Problem { place, path: path.to_owned(), what: what.into() });
+    }
+
+    /// Records the error, if it is one, and yields the value, if there is one.
+    pub(crate) fn keep<T, E: fmt::Display>(
+        &mut self,
+        place: Place,
+        path: &str,
+        result: Result<T, E>,
+    ) -> Option<T> {
+        result.map_err(|error| self.add(place, path, error.to_string())).ok()
+    }
+
+    /// The value, if nothing was wrong with it or anything else.
+    pub(crate) fn into_result<T>(mut self, value: Option<T>) -> Result<T, Problems> {
+        match value {
+            Some(value) if self.found.is_empty() => Ok(value),
+            _ => {
+                self.found.sort_by_key(|problem| problem.place);
+                Err(self)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Problems {
+    /// One line per problem: `policy.yaml:4:12: rules[0].limit: …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Problem { place, path, what }) in self.found.iter().enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            match place {
+                Place::File { line, column } => write!(f, "{}:{line}:{column}: ", self.file)?,
+                Place::Flag(flag) => write!(f, "{flag}: ")?,
+            }
+            if !path.is_empty() {
+                write!(f, "{path}: ")?;
+            }
+            f.write_str(what)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

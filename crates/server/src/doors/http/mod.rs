@@ -1,0 +1,154 @@
+//! The HTTP door: one JSON question, one JSON answer.
+//!
+//! Spoken with hyper itself and no framework: three routes need no router, and what lies between a
+//! socket and a check is the greater part of what a check costs.
+
+mod body;
+mod decode;
+mod encode;
+mod inline;
+mod raw;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use tollgate::core::few::Few;
+use tollgate::core::verdict::RefundAnswer;
+use tollgate::store::AnyStore;
+use tollgate::{Ask, Engine, Want};
+
+use crate::net::Answer;
+use crate::net::gate::{Barred, Gate};
+use crate::net::problem::Problem;
+use crate::net::serve::Handler;
+use crate::telemetry::http::{HttpMetrics, Route};
+use decode::{Decoded, Purpose, Wanted};
+use encode::Spends;
+
+const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund; \
+                      health and metrics are on the admin port";
+
+/// The door, as one worker has it.
+#[derive(Debug)]
+pub(crate) struct HttpDoor {
+    engine: Engine<AnyStore>,
+    /// In front of what can undo a limit: refunds, and limits the caller brings along.
+    gate: Gate,
+    log_max: u32,
+    metrics: Arc<HttpMetrics>,
+}
+
+impl HttpDoor {
+    /// A door to this engine.
+    pub(crate) fn new(
+        engine: Engine<AnyStore>,
+        gate: Gate,
+        log_max: u32,
+        metrics: Arc<HttpMetrics>,
+    ) -> HttpDoor {
+        HttpDoor { engine, gate, log_max, metrics }
+    }
+
+    /// hot path: one store round trip; hyper's allocations and one for the header map.
+    async fn routed(&self, route: Route, request: Request<Incoming>) -> Result<Answer, Problem> {
+        if route == Route::Other {
+            return Err(Problem::not_found(ROUTES));
+        }
+        if request.method() != Method::POST {
+            return Err(Problem::method("POST"));
+        }
+        let (head, body) = request.into_parts();
+        check_headers(&head.headers)?;
+        let body = body::read(body).await?;
+        let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
+        let decoded = decode::ask(&body, purpose, self.log_max)?;
+        self.check_gate(route, &decoded, &head.headers)?;
+
+        let Decoded { wanted, shape } = &decoded;
+        let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
+        let ask = Ask { wants: &wants };
+        let answer = match route {
+            Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape)?,
+            Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape)?,
+            Route::Refund | Route::Other => match self.engine.refund(&ask).await {
+                RefundAnswer::Done(refunds) => encode::refunded(&self.engine.policy(), &wants, &refunds),
+                RefundAnswer::NotDone { why } => return Err(encode::not_refunded(&why)),
+                RefundAnswer::Invalid(problem) => return Err(encode::invalid(&problem, *shape)),
+            },
+        };
+        Ok(json(answer))
+    }
+
+    fn check_gate(&self, route: Route, decoded: &Decoded<'_>, headers: &HeaderMap) -> Result<(), Problem> {
+        let what = if route == Route::Refund {
+            "a refund"
+        } else if decoded.wanted.iter().any(Wanted::is_inline) {
+            "an inline limit"
+        } else {
+            return Ok(());
+        };
+        self.gate.pass(headers).map_err(|barred| match barred {
+            Barred::NoToken => Problem::no_token(what),
+            Barred::Shut => {
+                let title = "this can undo a limit and is shut on this address";
+                let detail = format!("{what} is answered off loopback only with a token: start with --token");
+                Problem::new(StatusCode::FORBIDDEN, "shut", title, detail)
+            }
+        })
+    }
+}
+
+impl Handler for HttpDoor {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let route = match request.uri().path() {
+            "/v1/check" => Route::Check,
+            "/v1/peek" => Route::Peek,
+            "/v1/refund" => Route::Refund,
+            _ => Route::Other,
+        };
+        let answer = match self.routed(route, request).await {
+            Ok(answer) => answer,
+            Err(problem) => problem.answer(),
+        };
+        self.metrics.answered(route, answer.status());
+        answer
+    }
+
+    fn turned_away(&self) {
+        self.metrics.turned_away();
+    }
+}
+
+/// Refuses what is certainly not a question to us.
+fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
+    // A page in a browser can post to loopback without anybody's consent, and then says where it is
+    // from; the programs we are for do not.
+    if headers.contains_key(ORIGIN) {
+        let title = "browsers may not ask";
+        let detail = "a request with an Origin header comes from a web page; ask from a server";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "origin", title, detail));
+    }
+    let Some(kind) = headers.get(CONTENT_TYPE) else { return Ok(()) };
+    let kind = kind.as_bytes();
+    let kind = kind.split(|&byte| byte == b';').next().unwrap_or(kind).trim_ascii();
+    // `curl -d` says that it posts a form, whatever it posts.
+    let is_ours = kind.eq_ignore_ascii_case(b"application/json")
+        || kind.eq_ignore_ascii_case(b"application/x-www-form-urlencoded")
+        || kind.to_ascii_lowercase().ends_with(b"+json");
+    if is_ours {
+        return Ok(());
+    }
+    let title = "the body must be JSON; nothing was spent";
+    let detail = "send content-type: application/json";
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", title, detail))
+}
+
+fn json(body: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(body));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer
+}

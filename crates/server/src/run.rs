@@ -1,0 +1,230 @@
+//! The composition root: the only file that knows every part. It builds them from a checked
+//! configuration, runs them, and ends them in order.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tollgate::core::policy::PolicyError;
+use tollgate::observe::Observer;
+use tollgate::store::AnyStore;
+use tollgate::store::memory::MemoryStore;
+use tollgate::store::redis::{RedisSetupError, RedisStore};
+use tollgate::{Engine, Policy, clock};
+
+use crate::admin::{About, Admin};
+use crate::config::Config;
+use crate::doors::http::HttpDoor;
+use crate::net::bind::{self, BindError};
+use crate::net::gate::Gate;
+use crate::net::serve::{Bounds, serve};
+use crate::shutdown::{Life, LifeView, Phase, Signals};
+use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::EngineMetrics;
+use crate::welcome::Welcome;
+use crate::worker::Worker;
+
+/// The version of the policy a server starts with.
+const FIRST_VERSION: u64 = 1;
+
+/// The admin door serves people and probes; it needs few connections.
+const ADMIN_CONNECTIONS_MAX: usize = 256;
+
+/// Why the server did not start, or ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum RunError {
+    /// A door could not be opened.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The Redis store could not be set up.
+    #[error("the Redis store cannot be set up")]
+    Redis(#[from] RedisSetupError),
+    /// The rules do not make a policy.
+    #[error("the rules make no policy")]
+    Policy(#[from] PolicyError),
+    /// The system refused us something we cannot do without.
+    #[error("{what}: {error}")]
+    System {
+        /// What we wanted.
+        what: &'static str,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// A worker ended on its own.
+    #[error("worker {name} ended unexpectedly: {error}")]
+    Worker {
+        /// Its thread.
+        name: String,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
+    move |error| RunError::System { what, error }
+}
+
+type Bound = (SocketAddr, Vec<TcpListener>);
+
+/// Runs the server until a signal ends it.
+pub(crate) fn run(config: &Config) -> Result<(), RunError> {
+    // Doors first: a port that is taken should not have cost anybody a connection to Redis.
+    let http = config.listen.http.map(|at| bind::listeners("http", at, config.workers)).transpose()?;
+    let admin = config.listen.admin.map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
+
+    // Heartbeats, admin and signals live here; checks do not.
+    let background = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("cannot start the background runtime"))?;
+    background.block_on(serve_all(config, http, admin))
+}
+
+async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -> Result<(), RunError> {
+    let mut signals = Signals::listen().map_err(system("cannot listen for signals"))?;
+    let (life, view) = Life::start();
+    let mut telemetry = Telemetry::new();
+    let engine = engine(config, &telemetry)?;
+    telemetry.watch(engine.clone());
+    let welcome =
+        Welcome::new(config, &engine.policy(), http.as_ref().map(|b| b.0), admin.as_ref().map(|b| b.0));
+
+    let mut workers = match http {
+        Some(bound) => open_http(config, bound, &engine, &telemetry, &view)?,
+        None => Vec::new(),
+    };
+    let mut admins = JoinSet::new();
+    if let Some((address, listeners)) = admin {
+        let about = About {
+            store: welcome.store.clone(),
+            started: clock::instant(),
+            on_outage: config.outage.on_outage,
+        };
+        let gate = Gate::new(config.tokens.admin.clone(), address);
+        let admin = Arc::new(Admin { engine, telemetry, life: view, gate, about });
+        for listener in listeners {
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(system("admin door"))?;
+            // It outlives every drain, to say that there is one; a life of its own never closes it.
+            let (forever, view) = Life::start();
+            let bounds = Bounds { connections_max: ADMIN_CONNECTIONS_MAX, ..bounds(config) };
+            let admin = Arc::clone(&admin);
+            admins.spawn(async move {
+                let _forever = forever;
+                serve(listener, admin, view, bounds).await;
+            });
+        }
+    }
+
+    life.enter(Phase::Serving);
+    welcome.print(&mut io::stdout().lock()).map_err(system("cannot write to standard output"))?;
+
+    let ended_early = tokio::select! {
+        signal = signals.next() => {
+            tracing::info!(signal, "draining: readiness fails from now on");
+            None
+        }
+        at = first_to_end(&mut workers) => Some(workers.swap_remove(at)),
+    };
+    drain(config, &life, &mut signals, workers).await;
+    match ended_early {
+        None => Ok(()),
+        Some(worker) => {
+            let name = worker.name().to_owned();
+            let error = worker.result().err().unwrap_or_else(|| io::Error::other("it returned"));
+            Err(RunError::Worker { name, error })
+        }
+    }
+}
+
+/// The engine, with its heartbeat on the runtime we are on.
+fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine<AnyStore>, RunError> {
+    let policy = Policy::try_new(FIRST_VERSION, config.rules.clone())?;
+    let store = match &config.redis {
+        Some(redis) => AnyStore::Redis(Box::new(RedisStore::new(redis.clone())?)),
+        None => AnyStore::Memory(memory(config)),
+    };
+    let observer: Arc<dyn Observer> = Arc::<EngineMetrics>::clone(&telemetry.engine);
+    Ok(Engine::builder(store)
+        .policy(policy)
+        .deadline(config.outage.deadline)
+        .on_outage(config.outage.on_outage)
+        .instances(config.outage.instances)
+        .local(memory(config))
+        .observer(observer)
+        .build())
+}
+
+fn memory(_config: &Config) -> MemoryStore {
+    MemoryStore::default()
+}
+
+fn open_http(
+    config: &Config,
+    (address, listeners): Bound,
+    engine: &Engine<AnyStore>,
+    telemetry: &Telemetry,
+    view: &LifeView,
+) -> Result<Vec<Worker>, RunError> {
+    let mut workers = Vec::with_capacity(listeners.len());
+    for (at, listener) in listeners.into_iter().enumerate() {
+        let gate = Gate::new(config.tokens.http.clone(), address);
+        let metrics = Arc::clone(&telemetry.http);
+        let door = HttpDoor::new(engine.clone(), gate, config.limits.sliding_log_max, metrics);
+        let (engine, view, bounds) = (engine.clone(), view.clone(), bounds(config));
+        let work = async move || {
+            if let AnyStore::Redis(store) = engine.store() {
+                store.warm();
+            }
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            serve(listener, Arc::new(door), view, bounds).await;
+            Ok(())
+        };
+        workers.push(Worker::start(format!("http-{at}"), work).map_err(system("cannot start a worker"))?);
+    }
+    Ok(workers)
+}
+
+fn bounds(config: &Config) -> Bounds {
+    Bounds {
+        connections_max: config.limits.connections_max,
+        idle_timeout: config.limits.idle_timeout,
+        drain_timeout: config.drain.timeout,
+    }
+}
+
+/// Waits until a worker ends and says which; for ever, if there are none.
+async fn first_to_end(workers: &mut [Worker]) -> usize {
+    let mut ends: Vec<_> = workers.iter_mut().map(|worker| Box::pin(worker.ended())).collect();
+    std::future::poll_fn(|context| {
+        let ended = ends.iter_mut().position(|end| end.as_mut().poll(context).is_ready());
+        ended.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+    })
+    .await
+}
+
+/// Fails readiness, waits for load balancers to notice, accepts no more, and lets requests finish. A
+/// second signal cuts all of that short.
+async fn drain(config: &Config, life: &Life, signals: &mut Signals, workers: Vec<Worker>) {
+    life.enter(Phase::Draining);
+    let in_order = async {
+        tokio::time::sleep(config.drain.delay).await;
+        life.enter(Phase::Closing);
+        for mut worker in workers {
+            worker.ended().await;
+        }
+    };
+    // Workers keep to the drain's timeout themselves; the second on top is for their last words.
+    let at_most = config.drain.delay + config.drain.timeout + Duration::from_secs(1);
+    tokio::select! {
+        ended = tokio::time::timeout(at_most, in_order) => match ended {
+            Ok(()) => tracing::info!("drained"),
+            Err(_) => tracing::warn!("not drained in time"),
+        },
+        signal = signals.next() => tracing::warn!(signal, "asked again: not waiting for the drain"),
+    }
+}

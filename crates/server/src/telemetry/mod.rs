@@ -1,0 +1,66 @@
+//! What the outside can see: metrics and logs.
+
+pub(crate) mod http;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod names;
+pub(crate) mod store;
+
+use std::sync::Arc;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use tollgate::Engine;
+use tollgate::store::AnyStore;
+
+use http::HttpMetrics;
+use metrics::EngineMetrics;
+
+/// Every metric, in the order they are shown.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    registry: Registry,
+    /// What the engine tells.
+    pub(crate) engine: Arc<EngineMetrics>,
+    /// What the HTTP door tells.
+    pub(crate) http: Arc<HttpMetrics>,
+}
+
+impl Telemetry {
+    /// All metrics at zero.
+    pub(crate) fn new() -> Telemetry {
+        let mut registry = Registry::with_prefix(names::PREFIX);
+        let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register(names::BUILD, "The build that runs", build);
+        let engine = Arc::new(EngineMetrics::register(&mut registry));
+        let http = Arc::new(HttpMetrics::register(&mut registry));
+        Telemetry { registry, engine, http }
+    }
+
+    /// Adds what is asked of the engine and its store at each scrape.
+    pub(crate) fn watch(&mut self, engine: Engine<AnyStore>) {
+        self.registry.register_collector(Box::new(store::StoreFigures { engine }));
+    }
+
+    /// Everything, as OpenMetrics text.
+    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::with_capacity(16 * 1024);
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+/// Registers a family and hands it back.
+fn family<S, M, C>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+    family: Family<S, M, C>,
+) -> Family<S, M, C>
+where
+    Family<S, M, C>: prometheus_client::registry::Metric + Clone,
+{
+    registry.register(name, help, family.clone());
+    family
+}

@@ -1,0 +1,54 @@
+//! Every metric's name, in one place. Counters get `_total` and units their suffix when they are
+//! written out; so `VERDICTS` is shown as `tollgate_verdicts_total`.
+//!
+//! No label ever comes from a caller: rules come from the policy, everything else is a closed list.
+
+/// Before every name.
+pub(crate) const PREFIX: &str = "tollgate";
+
+/// `{version}`: the build.
+pub(crate) const BUILD: &str = "build";
+/// `{rule, outcome, source, on_outage}`: asks answered, under the rule that was binding.
+pub(crate) const VERDICTS: &str = "verdicts";
+/// `{rule, outcome}`: peeks answered.
+pub(crate) const PEEKS: &str = "peeks";
+/// `{returned}`: refunds carried out, by how much came back.
+pub(crate) const REFUNDS: &str = "refunds";
+/// `{found}`: what stood under a key when it was taken from.
+pub(crate) const BUCKETS: &str = "buckets";
+/// Times the store was set aside.
+pub(crate) const OUTAGES: &str = "outages";
+/// Instances alive, as the last heartbeat saw them.
+pub(crate) const INSTANCES: &str = "instances";
+/// The policy in force.
+pub(crate) const POLICY_VERSION: &str = "policy_version";
+/// Rules in it.
+pub(crate) const POLICY_RULES: &str = "policy_rules";
+
+/// `{operation, result}`: calls to Redis.
+pub(crate) const REDIS_OPERATIONS: &str = "redis_operations";
+/// `{class}`: calls that failed, by why.
+pub(crate) const REDIS_ERRORS: &str = "redis_errors";
+/// `{operation}`: how long callers waited, in seconds.
+pub(crate) const REDIS_LATENCY: &str = "redis_latency";
+/// 1 while rules answer by `on_outage`.
+pub(crate) const REDIS_FALLBACK_ACTIVE: &str = "redis_fallback_active";
+/// `{state}`: connections, busy and idle.
+pub(crate) const REDIS_CONNECTIONS: &str = "redis_connections";
+/// Dials that succeeded.
+pub(crate) const REDIS_DIALS: &str = "redis_dials";
+/// Dials that failed.
+pub(crate) const REDIS_DIAL_ERRORS: &str = "redis_dial_errors";
+/// Redis' `used_memory`.
+pub(crate) const REDIS_USED_MEMORY: &str = "redis_used_memory_bytes";
+/// Redis' `maxmemory`.
+pub(crate) const REDIS_MAX_MEMORY: &str = "redis_max_memory_bytes";
+/// Keys in Redis' database.
+pub(crate) const REDIS_KEYS: &str = "redis_keys";
+/// 1 while time is reckoned here because scripts may not read Redis' clock.
+pub(crate) const REDIS_CLIENT_TIME: &str = "redis_client_time";
+
+/// `{route, status}`: HTTP answers by class of status.
+pub(crate) const HTTP_ANSWERS: &str = "http_requests";
+/// HTTP connections turned away because there were too many.
+pub(crate) const HTTP_TURNED_AWAY: &str = "http_connections_refused";

@@ -1,0 +1,82 @@
+//! What is asked of the engine and its store at each scrape, rather than told by them.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tollgate::Engine;
+use tollgate::store::AnyStore;
+use tollgate::store::redis::RedisStats;
+
+use super::names;
+
+/// Asks the engine and its store.
+#[derive(Debug)]
+pub(crate) struct StoreFigures {
+    pub(crate) engine: Engine<AnyStore>,
+}
+
+impl Collector for StoreFigures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Figures { encoder: &mut encoder };
+        let health = self.engine.health();
+        let help = "Instances alive, as the last heartbeat saw them";
+        out.gauge(names::INSTANCES, help, u64::from(health.instances))?;
+        match self.engine.store() {
+            AnyStore::Memory(_) => Ok(()),
+            AnyStore::Redis(store) => redis(&mut out, &store.stats()),
+        }
+    }
+}
+
+fn redis(out: &mut Figures<'_, '_>, stats: &RedisStats) -> fmt::Result {
+    let idle = stats.connections_open.saturating_sub(stats.connections_busy);
+    let states = [("busy", stats.connections_busy), ("idle", idle)];
+    out.gauges(names::REDIS_CONNECTIONS, "Connections to Redis", "state", &states)?;
+    out.counter(names::REDIS_DIALS, "Dials to Redis that succeeded", stats.dials)?;
+    out.counter(names::REDIS_DIAL_ERRORS, "Dials to Redis that failed", stats.dial_errors)?;
+    let help = "1 while time is reckoned here because scripts may not read the clock of Redis";
+    out.gauge(names::REDIS_CLIENT_TIME, help, u64::from(stats.client_time))?;
+    // What Redis did not tell is left out: a zero would be a lie.
+    for (name, help, figure) in [
+        (names::REDIS_USED_MEMORY, "Memory Redis uses", stats.used_memory),
+        (names::REDIS_MAX_MEMORY, "Memory Redis may use", stats.max_memory),
+        (names::REDIS_KEYS, "Keys in the database", stats.keys),
+    ] {
+        if let Some(figure) = figure {
+            out.gauge(name, help, figure)?;
+        }
+    }
+    Ok(())
+}
+
+struct Figures<'a, 'e> {
+    encoder: &'a mut DescriptorEncoder<'e>,
+}
+
+impl Figures<'_, '_> {
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let gauge = ConstGauge::new(signed(value));
+        gauge.encode(self.encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) -> fmt::Result {
+        let kind = ConstGauge::new(0_i64).metric_type();
+        let mut metric = self.encoder.encode_descriptor(name, help, None, kind)?;
+        for (state, value) in values {
+            ConstGauge::new(signed(*value)).encode(metric.encode_family(&[(label, *state)])?)?;
+        }
+        Ok(())
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let counter = ConstCounter::new(value);
+        counter.encode(self.encoder.encode_descriptor(name, help, None, counter.metric_type())?)
+    }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,80 @@
+//! The first words of a server: where it listens, what it stands on, and how to ask it something.
+
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use tollgate::Policy;
+
+use crate::config::Config;
+
+/// What is said at start.
+#[derive(Debug)]
+pub(crate) struct Welcome {
+    http: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+    workers: usize,
+    /// The store in words, without credentials.
+    pub(crate) store: String,
+    policy: String,
+    ask: Option<String>,
+}
+
+impl Welcome {
+    /// What there is to say about this server; the addresses are those it really listens on.
+    pub(crate) fn new(
+        config: &Config,
+        policy: &Policy,
+        http: Option<SocketAddr>,
+        admin: Option<SocketAddr>,
+    ) -> Welcome {
+        let store = match &config.redis {
+            Some(redis) => redis.url.to_string(),
+            None => "memory (of this process alone)".to_owned(),
+        };
+        let rules = policy.rules().len();
+        let rules = if rules == 1 { "1 rule".to_owned() } else { format!("{rules} rules") };
+        let policy_words = match &config.file {
+            Some(file) => format!("{} ({rules})", file.display()),
+            None => format!("built in ({rules})"),
+        };
+        let ask = http.map(|at| {
+            let body = match policy.rules().first() {
+                Some(rule) => format!(r#"{{"rule":"{}","key":"user_123"}}"#, rule.name()),
+                None => r#"{"key":"user_123","limit":"5/min"}"#.to_owned(),
+            };
+            format!("curl -s http://{}/v1/check -d '{body}'", reachable(at))
+        });
+        Welcome { http, admin, workers: config.workers.get(), store, policy: policy_words, ask }
+    }
+
+    /// Says it.
+    pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        let Welcome { http, admin, workers, store, policy, ask } = self;
+        writeln!(out, "tollgate {}", env!("CARGO_PKG_VERSION"))?;
+        match http {
+            Some(at) if *workers == 1 => writeln!(out, "  http    http://{at} (1 worker)")?,
+            Some(at) => writeln!(out, "  http    http://{at} ({workers} workers)")?,
+            None => writeln!(out, "  http    off")?,
+        }
+        match admin {
+            Some(at) => writeln!(out, "  admin   http://{at} (/health /ready /metrics /policy)")?,
+            None => writeln!(out, "  admin   off")?,
+        }
+        writeln!(out, "  store   {store}")?;
+        writeln!(out, "  policy  {policy}")?;
+        if let Some(ask) = ask {
+            writeln!(out, "\ntry it:\n  {ask}")?;
+        }
+        out.flush()
+    }
+}
+
+/// An address one can connect to: what listens everywhere is reached on loopback.
+fn reachable(at: SocketAddr) -> SocketAddr {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, at.port())
+}
