@@ -37,6 +37,11 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
         let mut one_short = vec![0; size - 1];
         one_short[0] = 1;
         all.push(("version 9", words(&[b"SET", key, &another_version])));
+        // Of this very limit, as the fast path would take it.
+        let ours = fields(0, NOON, 3, 20_000_000, 1);
+        if kind == Kind::TokenBucket {
+            all.push(("version 9 of a bucket", words(&[b"SET", key, &[&[9], &ours[..]].concat()])));
+        }
         all.push(("a byte too few", words(&[b"SET", key, &one_short])));
         all.push(("a byte too many", words(&[b"SET", key, &vec![1; size + 1]])));
     }
@@ -44,6 +49,7 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
         // units, last_refill, capacity, unit, pour
         for (name, limit) in [
             ("more units than the bucket holds", fields(301, NOON, 3, 100, 1)),
+            ("more units than this bucket holds", fields(60_000_001, NOON, 3, 20_000_000, 1)),
             ("a capacity of none", fields(0, NOON, 0, 100, 1)),
             ("a bucket that never refills", fields(0, NOON, 3, 100, 0)),
             ("a token of no units", fields(0, NOON, 3, 0, 1)),
