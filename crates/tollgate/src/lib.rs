@@ -1,1 +1,6 @@
-//! t
+//! Tollgate, the library.
+
+pub mod clock;
+pub mod store;
+
+pub use store::MemoryStore;

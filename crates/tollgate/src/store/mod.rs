@@ -1,0 +1,5 @@
+//! The stores.
+
+pub mod memory;
+
+pub use memory::MemoryStore;
