@@ -22,10 +22,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 
 use parking_lot::{Mutex, MutexGuard};
-use tollgate_core::algorithm::Kind;
+use tollgate_core::algorithm::{Algorithm, Kind};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Refunded};
 use tollgate_core::few::Few;
@@ -46,7 +48,7 @@ pub const LOG_BYTES_MAX: u64 = 64 << 20;
 /// Overflow buckets: one per scope and limit that ever found the store full.
 const OVERFLOW_KEYS: u64 = 4096;
 /// Few enough to stay in the cache, enough that two threads seldom meet.
-const SHARDS_MAX: u64 = 256;
+const SHARDS_PER_CORE: usize = 16;
 /// Fewer keys than this per shard would spread too unevenly.
 const SHARD_KEYS_MIN: u64 = 1024;
 /// Groups a heartbeat sweeps.
@@ -116,11 +118,20 @@ impl MemoryStore {
     #[inline]
     fn take_one(&self, check: &Check<'_>) -> Decision {
         let visitor = self.visitor(check);
-        let taken = self.shard(visitor.hash).lock().take(&visitor, &self.room);
-        match taken {
-            Some((decision, _)) => decision,
-            None => self.take_overflow(check),
+        let mut shard = self.shard(visitor.hash).lock();
+        if let Algorithm::TokenBucket(bucket) = check.algorithm
+            && let Some(decision) = shard.take_bucket(&visitor, bucket)
+        {
+            return decision;
         }
+        self.take_any(shard, &visitor)
+    }
+
+    #[inline(never)]
+    fn take_any(&self, mut shard: MutexGuard<'_, Shard>, visitor: &Visitor<'_>) -> Decision {
+        let taken = shard.take(visitor, &self.room);
+        drop(shard);
+        taken.map_or_else(|| self.take_overflow(visitor.check), |(decision, _)| decision)
     }
 
     fn peek_one(&self, check: &Check<'_>) -> Decision {
@@ -228,8 +239,10 @@ impl Builder {
     pub fn build(self) -> MemoryStore {
         let Builder { max_keys, log_bytes_max, shards, clock } = self;
         let least = slots_for(max_keys).div_ceil(Shapes::SLOTS_MAX).next_power_of_two();
-        let usual = (max_keys / SHARD_KEYS_MIN).clamp(1, SHARDS_MAX).next_power_of_two();
-        let shards = shards.map_or(to_usize(usual).max(least), to_usize);
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let most = to_usize(max_keys / SHARD_KEYS_MIN).max(1);
+        let usual = (cores * SHARDS_PER_CORE).min(most).next_power_of_two();
+        let shards = shards.map_or(usual.max(least), to_usize);
         let slots = slots_for(max_keys).div_ceil(shards);
         MemoryStore {
             shards: (0..shards).map(|_| Aligned(Mutex::new(Shard::new(slots)))).collect(),

@@ -41,10 +41,8 @@ impl Held {
     pub(super) fn is_whole(&self, now: Micros) -> bool {
         let Held { ref shape, anchor, word } = *self;
         match shape {
-            Shape::TokenBucket(bucket) => {
-                let full = bucket.unit() * u64::from(bucket.capacity());
-                let poured = (now - anchor).0.saturating_mul(u64::from(bucket.pour()));
-                word.saturating_add(poured) >= full
+            Shape::TokenBucket(under) => {
+                is_full(&token_bucket::State { units: word, last_refill: anchor, under: *under }, now)
             }
             Shape::FixedWindow(span) => word == 0 || now >= anchor + *span,
             Shape::SlidingWindow(span) => word == 0 || now >= anchor + *span + *span,
@@ -94,6 +92,14 @@ impl Held {
             previous: low(self.word >> 32),
         })
     }
+}
+
+/// Whether a bucket has filled up by `now`.
+#[inline]
+pub(super) fn is_full(state: &token_bucket::State, now: Micros) -> bool {
+    let token_bucket::State { units, last_refill, under } = state;
+    let poured = (now - *last_refill).0.saturating_mul(u64::from(under.pour()));
+    units.saturating_add(poured) >= under.unit() * u64::from(under.capacity())
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is what is asked for")]
@@ -184,11 +190,19 @@ impl Shapes {
 
     /// The shape behind a number.
     #[inline]
-    pub(super) fn shape(&self, id: u16) -> Shape {
-        match self.recent {
-            Some((recent, shape)) if recent == id => shape,
-            _ => self.list[usize::from(id)].0,
+    pub(super) fn shape(&self, id: u16) -> &Shape {
+        match &self.recent {
+            Some((recent, shape)) if *recent == id => shape,
+            _ => &self.list[usize::from(id)].0,
         }
+    }
+
+    /// The number of a shape that takes another's place in one slot.
+    #[cold]
+    pub(super) fn replace(&mut self, id: u16, shape: Shape) -> u16 {
+        let new = self.acquire(shape);
+        self.release(id);
+        new
     }
 
     /// The number of a shape, counting one slot more that uses it.

@@ -1,0 +1,48 @@
+//! The memory store beside `governor`'s keyed limiter, in one run, in alternating rounds.
+//!
+//! The same keys in the same random order, the same limits. Times are medians over rounds; memory
+//! is measured in a fresh process each, and instructions are counted by callgrind as the
+//! difference of two runs that differ only in the number of checks.
+
+mod instructions;
+mod resident;
+mod subject;
+mod time;
+
+use anyhow::{Context, Result, bail};
+
+pub(crate) fn run() -> Result<()> {
+    time::table(1001);
+    resident::table()?;
+    instructions::table()
+}
+
+/// Times alone, in fewer rounds.
+pub(crate) fn run_quick() -> Result<()> {
+    time::table(301);
+    Ok(())
+}
+
+/// What this program does when it starts itself.
+pub(crate) fn child(part: &[&str]) -> Result<()> {
+    match part {
+        ["resident", limiter, keys] => resident::child(limiter, keys.parse()?),
+        ["instructions", keys, checks] => instructions::child(keys.parse()?, checks.parse()?),
+        _ => bail!("no such part: {part:?}"),
+    }
+}
+
+/// Starts this program again as a child, perhaps below another.
+fn again(below: &[&str], part: &[&str]) -> Result<std::process::Command> {
+    let this = std::env::current_exe().context("this program's own path")?;
+    let mut command = match below {
+        [] => std::process::Command::new(this),
+        [tool, arguments @ ..] => {
+            let mut command = std::process::Command::new(tool);
+            command.args(arguments).arg(this);
+            command
+        }
+    };
+    command.arg("memory-child").args(part);
+    Ok(command)
+}
