@@ -11,9 +11,8 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["core"] => memory::run(),
-        ["core", "quick"] => memory::run_quick(),
+        ["core", parts @ ..] => memory::run(parts),
         ["memory-child", part @ ..] => memory::child(part),
-        _ => bail!("usage: bench core [quick]"),
+        _ => bail!("usage: bench core [time|quick|bytes|instructions]..."),
     }
 }

@@ -11,15 +11,18 @@ mod time;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) fn run() -> Result<()> {
-    time::table(1001);
-    resident::table()?;
-    instructions::table()
-}
-
-/// Times alone, in fewer rounds.
-pub(crate) fn run_quick() -> Result<()> {
-    time::table(301);
+/// Measures the named parts, or all.
+pub(crate) fn run(parts: &[&str]) -> Result<()> {
+    let parts = if parts.is_empty() { &["time", "bytes", "instructions"] } else { parts };
+    for part in parts {
+        match *part {
+            "time" => time::table(1001),
+            "quick" => time::table(301),
+            "bytes" => resident::table()?,
+            "instructions" => instructions::table()?,
+            _ => bail!("no such part: {part} (use time, quick, bytes or instructions)"),
+        }
+    }
     Ok(())
 }
 
@@ -27,7 +30,10 @@ pub(crate) fn run_quick() -> Result<()> {
 pub(crate) fn child(part: &[&str]) -> Result<()> {
     match part {
         ["resident", limiter, keys] => resident::child(limiter, keys.parse()?),
-        ["instructions", keys, checks] => instructions::child(keys.parse()?, checks.parse()?),
+        ["instructions", keys, checks] => {
+            instructions::child(keys.parse()?, checks.parse()?);
+            Ok(())
+        }
         _ => bail!("no such part: {part:?}"),
     }
 }

@@ -30,6 +30,11 @@ impl Room {
         self.keys_max
     }
 
+    /// Whether it is time to sweep: seven eighths are taken.
+    pub(super) fn is_tight(&self) -> bool {
+        self.keys() >= self.keys_max - self.keys_max / 8
+    }
+
     /// Whether one key more would fit.
     pub(super) fn has_key(&self) -> bool {
         self.keys() < self.keys_max

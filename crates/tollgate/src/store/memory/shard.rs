@@ -16,7 +16,8 @@ use super::shape::{self, Held, Shape, Shapes};
 use super::table::{GROUP, Slot, Table};
 use crate::clock::Clock;
 
-/// Groups looked at for every newcomer: seven slots go in the time that one comes.
+/// Groups looked at for every newcomer once room is tight: up to seven go for one that comes.
+/// Before that a whole limit may as well stay where its next visitor finds it.
 const SWEEP_PER_NEWCOMER: usize = 1;
 /// Groups looked at for a newcomer who finds no room.
 const SWEEP_AT_BOUND: usize = 4;
@@ -126,7 +127,9 @@ impl Shard {
         let Visitor { hash, check, now, .. } = *visitor;
         let Step { decision, spend, .. } = shape::visit(check.algorithm, None, now, check.cost, Verb::Take)?;
         let Some(spend) = spend else { return Some((decision, Undo::Nothing)) };
-        self.sweep(SWEEP_PER_NEWCOMER, now, room);
+        if room.is_tight() {
+            self.sweep(SWEEP_PER_NEWCOMER, now, room);
+        }
         if !self.has_room(room) {
             self.sweep(SWEEP_AT_BOUND, now, room);
         }

@@ -14,7 +14,10 @@ use super::hash::KeyHash;
 /// Slots per group.
 pub(super) const GROUP: usize = 7;
 
+/// Words per slot.
 const WORDS: usize = 4;
+/// Words per group, four cache lines: the tags fill a slot's place.
+const GROUP_WORDS: usize = WORDS * (GROUP + 1);
 const LINE_WORDS: usize = 8;
 const LOW_BITS: u64 = 0x0001_0101_0101_0101;
 const LOW_SEVENS: u64 = 0x007f_7f7f_7f7f_7f7f;
@@ -27,12 +30,13 @@ const COUNT_MAX: u64 = 255;
 /// Fixed-size slots by hash.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// One word per group: seven tags (0 is empty) and the count of those who went on.
-    tags: Box<[u64]>,
-    /// Four words per slot, from `base` on.
+    /// Per group, from `base` on: a word with seven tags (0 is empty) and the count of those who
+    /// went on, three words that stay empty, and seven slots of four words. Tags beside their
+    /// slots cost one address translation per search, which is what large tables wait for.
     words: Box<[u64]>,
-    /// Aligns slots to cache lines, so that none lies across two.
+    /// Aligns groups to cache lines, so that no slot lies across two.
     base: usize,
+    groups: usize,
     /// How many slots are taken.
     taken: usize,
 }
@@ -53,19 +57,19 @@ impl Table {
     pub(super) fn new(slots: usize) -> Table {
         let groups = slots.div_ceil(GROUP).max(1);
         // `vec![0; n]` is zeroed by the system, page by page as it is touched.
-        let words = vec![0_u64; groups * GROUP * WORDS + LINE_WORDS].into_boxed_slice();
+        let words = vec![0_u64; groups * GROUP_WORDS + LINE_WORDS].into_boxed_slice();
         let base = words.as_ptr().addr().wrapping_neg() % 64 / 8;
-        Table { tags: vec![0; groups].into_boxed_slice(), words, base, taken: 0 }
+        Table { words, base, groups, taken: 0 }
     }
 
     /// How many groups there are.
     pub(super) fn groups(&self) -> usize {
-        self.tags.len()
+        self.groups
     }
 
     /// Whether every slot is taken.
     pub(super) fn is_full(&self) -> bool {
-        self.taken == self.tags.len() * GROUP
+        self.taken == self.groups * GROUP
     }
 
     /// Where a key lives, if it does.
@@ -75,11 +79,11 @@ impl Table {
     pub(super) fn find(&self, hash: KeyHash) -> Option<usize> {
         let mut group = self.home(hash.first);
         let wanted = LOW_BITS * tag(hash.first);
-        for _ in 0..self.tags.len() {
-            let tags = self.tags[group];
+        for _ in 0..self.groups {
+            let tags = self.tags(group);
             let mut matches = zero_bytes(tags ^ wanted);
             while matches != 0 {
-                let slot = group * GROUP + first_byte(matches);
+                let slot = number(group, first_byte(matches));
                 let words = self.slot(slot);
                 if words[0] == hash.first && words[1] >> 16 == low_48(hash.second) {
                     return Some(slot);
@@ -98,12 +102,12 @@ impl Table {
     pub(super) fn insert(&mut self, hash: KeyHash, slot: Slot) -> Option<usize> {
         let home = self.home(hash.first);
         let mut group = home;
-        for _ in 0..self.tags.len() {
-            let empty = zero_bytes(self.tags[group]);
+        for _ in 0..self.groups {
+            let empty = zero_bytes(self.tags(group));
             if empty != 0 {
                 let byte = first_byte(empty);
-                self.tags[group] |= tag(hash.first) << (8 * byte);
-                let at = group * GROUP + byte;
+                *self.tags_mut(group) |= tag(hash.first) << (8 * byte);
+                let at = number(group, byte);
                 let words = self.slot_mut(at);
                 words[0] = hash.first;
                 words[1] = low_48(hash.second) << 16;
@@ -120,8 +124,8 @@ impl Table {
     /// Empties a slot.
     pub(super) fn remove(&mut self, slot: usize) {
         let home = self.home(self.slot(slot)[0]);
-        let group = slot / GROUP;
-        self.tags[group] &= !(0xff << (8 * (slot % GROUP)));
+        let group = slot / (GROUP + 1);
+        *self.tags_mut(group) &= !(0xff << (8 * (slot % (GROUP + 1) - 1)));
         self.count_passers(home, group, -1);
         self.taken -= 1;
     }
@@ -145,31 +149,31 @@ impl Table {
 
     /// The taken slots of one group.
     pub(super) fn taken(&self, group: usize) -> impl Iterator<Item = usize> + use<> {
-        let tags = self.tags[group] & TAGS;
-        (0..GROUP).filter(move |byte| tags >> (8 * byte) & 0xff != 0).map(move |byte| group * GROUP + byte)
+        let tags = self.tags(group) & TAGS;
+        (0..GROUP).filter(move |byte| tags >> (8 * byte) & 0xff != 0).map(move |byte| number(group, byte))
     }
 
     /// The group after this one, in a circle.
     #[inline]
     pub(super) fn after(&self, group: usize) -> usize {
-        if group + 1 == self.tags.len() { 0 } else { group + 1 }
+        if group + 1 == self.groups { 0 } else { group + 1 }
     }
 
     /// Spreads a hash evenly over any number of groups.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the quotient is below the number of groups")]
     fn home(&self, first: u64) -> usize {
-        ((u128::from(first) * self.tags.len() as u128) >> 64) as usize
+        ((u128::from(first) * self.groups as u128) >> 64) as usize
     }
 
     /// Counts one entry more, or one less, in every group between its home and its place.
     fn count_passers(&mut self, home: usize, place: usize, change: i64) {
         let mut group = home;
         while group != place {
-            let count = self.tags[group] >> COUNT_SHIFT;
+            let count = self.tags(group) >> COUNT_SHIFT;
             if count < COUNT_MAX {
                 let count = count.saturating_add_signed(change);
-                self.tags[group] = self.tags[group] & TAGS | count << COUNT_SHIFT;
+                *self.tags_mut(group) = self.tags(group) & TAGS | count << COUNT_SHIFT;
             }
             group = self.after(group);
         }
@@ -177,20 +181,41 @@ impl Table {
 
     #[cfg(test)]
     pub(super) fn is_pristine(&self) -> bool {
-        self.taken == 0 && self.tags.iter().all(|tags| *tags == 0)
+        self.taken == 0 && (0..self.groups).all(|group| self.tags(group) == 0)
+    }
+
+    #[inline]
+    fn tags(&self, group: usize) -> u64 {
+        self.words[self.base + group * GROUP_WORDS]
+    }
+
+    #[inline]
+    fn tags_mut(&mut self, group: usize) -> &mut u64 {
+        &mut self.words[self.base + group * GROUP_WORDS]
     }
 
     #[inline]
     fn slot(&self, slot: usize) -> &[u64; WORDS] {
-        let at = self.base + slot * WORDS;
-        self.words[at..].first_chunk().expect("every slot lies within the words")
+        self.words[self.at(slot)..].first_chunk().expect("every slot lies within the words")
     }
 
     #[inline]
     fn slot_mut(&mut self, slot: usize) -> &mut [u64; WORDS] {
-        let at = self.base + slot * WORDS;
+        let at = self.at(slot);
         self.words[at..].first_chunk_mut().expect("every slot lies within the words")
     }
+
+    /// Slots are numbered by eights, of which the first is never used: their place is one product.
+    #[inline]
+    fn at(&self, slot: usize) -> usize {
+        self.base + slot * WORDS
+    }
+}
+
+/// The number of the slot at a place in a group.
+#[inline]
+fn number(group: usize, byte: usize) -> usize {
+    group * (GROUP + 1) + 1 + byte
 }
 
 /// The tag of a hash: its lowest byte, which the home hardly depends on, and never 0.
