@@ -17,7 +17,7 @@ use tollgate_core::key::{Key, Scope};
 /// Which key, in two words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct KeyHash {
-    /// Picks the group and the tag.
+    /// Picks the group, the slot and the tag. Never zero.
     pub(super) first: u64,
     /// The upper 16 bits pick the shard; the lower 48 are compared.
     pub(super) second: u64,
@@ -140,7 +140,7 @@ impl Sip {
         for _ in 0..3 {
             self.round();
         }
-        KeyHash { first: self.0[0] ^ self.0[1], second: self.0[2] ^ self.0[3] }
+        KeyHash { first: (self.0[0] ^ self.0[1]).max(1), second: self.0[2] ^ self.0[3] }
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
             let bytes = &bytes[..length];
             let mut sip = Sip::new(3, 5);
             let (words, rest) = bytes.as_chunks::<8>();
-            words.iter().for_each(|word| sip.bytes(word));
+            sip.bytes(words.as_flattened());
             let rest = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
             sip.word(rest | (length as u64) << 56);
             let KeyHash { first, second } = sip.finish();
@@ -192,7 +192,9 @@ mod tests {
             padded.resize(bytes.len().next_multiple_of(8), 0);
             let (mut by_parts, mut by_words) = (Sip::new(1, 2), Sip::new(1, 2));
             by_parts.bytes(&bytes);
-            padded.as_chunks().0.iter().for_each(|word| by_words.word(u64::from_le_bytes(*word)));
+            for word in padded.as_chunks().0 {
+                by_words.word(u64::from_le_bytes(*word));
+            }
             assert_eq!(by_parts.0, by_words.0, "{length}");
         }
     }

@@ -208,7 +208,7 @@ impl Default for MemoryStore {
 
 impl Builder {
     /// The most keys to remember, at least 1. Memory for them is laid out at once and used as keys
-    /// come: about 45 bytes each.
+    /// come: about 55 bytes each.
     #[must_use]
     pub fn max_keys(mut self, keys: u64) -> Builder {
         self.max_keys = keys.max(1);
@@ -257,9 +257,9 @@ impl Builder {
     }
 }
 
-/// A third more than keys: searches stay short, and no shard is full before the store is.
+/// Half as many again as keys: searches stay short, and no shard is full before the store is.
 fn slots_for(keys: u64) -> usize {
-    to_usize(keys + keys.div_ceil(3))
+    to_usize(keys + keys.div_ceil(2))
 }
 
 fn to_usize(n: u64) -> usize {

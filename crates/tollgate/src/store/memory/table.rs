@@ -77,15 +77,21 @@ impl Table {
     /// hot path: no allocation; one line of tags and one of slots, nearly always.
     #[inline]
     pub(super) fn find(&self, hash: KeyHash) -> Option<usize> {
-        let mut group = self.home(hash.first);
+        let home = self.home(hash.first);
+        let guess = number(home, favourite(hash.first));
+        if self.holds(guess, hash) { Some(guess) } else { self.search(hash, home) }
+    }
+
+    /// [`Table::find`] for those who do not live in their favourite slot.
+    fn search(&self, hash: KeyHash, home: usize) -> Option<usize> {
+        let mut group = home;
         let wanted = LOW_BITS * tag(hash.first);
         for _ in 0..self.groups {
             let tags = self.tags(group);
             let mut matches = zero_bytes(tags ^ wanted);
             while matches != 0 {
                 let slot = number(group, first_byte(matches));
-                let words = self.slot(slot);
-                if words[0] == hash.first && words[1] >> 16 == low_48(hash.second) {
+                if self.holds(slot, hash) {
                     return Some(slot);
                 }
                 matches &= matches - 1;
@@ -105,7 +111,7 @@ impl Table {
         for _ in 0..self.groups {
             let empty = zero_bytes(self.tags(group));
             if empty != 0 {
-                let byte = first_byte(empty);
+                let byte = free_byte(empty, favourite(hash.first));
                 *self.tags_mut(group) |= tag(hash.first) << (8 * byte);
                 let at = number(group, byte);
                 let words = self.slot_mut(at);
@@ -126,6 +132,8 @@ impl Table {
         let home = self.home(self.slot(slot)[0]);
         let group = slot / (GROUP + 1);
         *self.tags_mut(group) &= !(0xff << (8 * (slot % (GROUP + 1) - 1)));
+        // So that nobody takes it for their favourite slot. No hash is zero.
+        self.slot_mut(slot)[0] = 0;
         self.count_passers(home, group, -1);
         self.taken -= 1;
     }
@@ -185,6 +193,12 @@ impl Table {
     }
 
     #[inline]
+    fn holds(&self, slot: usize, hash: KeyHash) -> bool {
+        let words = self.slot(slot);
+        words[0] == hash.first && words[1] >> 16 == low_48(hash.second)
+    }
+
+    #[inline]
     fn tags(&self, group: usize) -> u64 {
         self.words[self.base + group * GROUP_WORDS]
     }
@@ -222,6 +236,17 @@ fn number(group: usize, byte: usize) -> usize {
 #[inline]
 fn tag(first: u64) -> u64 {
     (first & 0xff).max(1)
+}
+
+/// The slot of a group that a hash prefers. Most live there, and are found without the tags.
+#[inline]
+fn favourite(first: u64) -> usize {
+    (((first >> 8 & 0xffff_ffff) * GROUP as u64) >> 32) as usize
+}
+
+/// The favourite place if it is free, or else the first that is.
+fn free_byte(empty: u64, favourite: usize) -> usize {
+    if empty >> (8 * favourite) & 0x80 == 0 { first_byte(empty) } else { favourite }
 }
 
 #[inline]
