@@ -30,9 +30,8 @@ pub(crate) fn run(parts: &[&str]) -> Result<()> {
 pub(crate) fn child(part: &[&str]) -> Result<()> {
     match part {
         ["resident", limiter, keys] => resident::child(limiter, keys.parse()?),
-        ["instructions", keys, checks] => {
-            instructions::child(keys.parse()?, checks.parse()?);
-            Ok(())
+        ["instructions", limiter, keys, checks] => {
+            instructions::child(limiter, keys.parse()?, checks.parse()?)
         }
         _ => bail!("no such part: {part:?}"),
     }

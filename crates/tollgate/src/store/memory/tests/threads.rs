@@ -6,8 +6,11 @@ use std::thread;
 use tollgate_core::algorithm::Kind;
 use tollgate_core::decision::Outcome;
 use tollgate_core::store::Store;
+use tollgate_core::units::{Cost, Micros};
 
+use super::super::MemoryStore;
 use super::{START, algorithm, bucket, builder, check, passes, ready, scope};
+use crate::clock::Clock;
 
 const THREADS: u64 = 8;
 
@@ -115,4 +118,24 @@ fn a_flood_from_all_threads_stays_within_the_bound() {
     });
     assert_eq!(store.live_keys(), 3000);
     assert_eq!(admitted.load(Ordering::Relaxed), 3001);
+}
+
+/// A thread reads the clock, is stopped for two seconds, and only then gets the lock.
+#[test]
+fn a_thread_that_was_stopped_is_no_clock_that_stepped_back() {
+    let limit = bucket("1/s", 10);
+    let scope = scope(&limit);
+    let (clock, hand) = Clock::manual(START);
+    let store = MemoryStore::builder().clock(clock).build();
+    let mut all = check(&scope, "a", &limit);
+    all.cost = Cost::new(10).unwrap();
+    let stopped = store.visitor(&all);
+
+    hand.fetch_add(2_000_000, Ordering::AcqRel);
+    assert!(passes(&store, all));
+    let decision = store.shard(stopped.hash).lock().take(&stopped, &store.room).unwrap().0;
+
+    // By its own old time it would have set the bucket back, and poured the two seconds in again.
+    assert_eq!(decision.outcome, Outcome::Denied { retry_after: Micros::from_secs(10) });
+    assert!(!passes(&store, check(&scope, "a", &limit)));
 }
