@@ -324,8 +324,8 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
-    /// Puts the engine together. On a tokio runtime it also starts [`Engine::watch`] for stores
-    /// that are shared; elsewhere, run that yourself.
+    /// Puts the engine together. On a tokio runtime it also starts [`Engine::watch`]; elsewhere,
+    /// run that yourself.
     pub fn build(self) -> Engine<S> {
         let EngineBuilder {
             store,
@@ -338,7 +338,6 @@ impl<S: Store> EngineBuilder<S> {
             observer,
         } = self;
         observer.policy_swapped(&policy);
-        let is_shared = store.is_shared();
         let engine = Engine {
             inner: Arc::new(Inner {
                 policy: ArcSwap::from_pointee(policy),
@@ -348,7 +347,7 @@ impl<S: Store> EngineBuilder<S> {
                 observer,
             }),
         };
-        if is_shared && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(Engine::watch(engine.downgrade()));
         }
         engine

@@ -56,11 +56,4 @@ impl Store for AnyStore {
             AnyStore::Redis(store) => store.heartbeat().await,
         }
     }
-
-    fn is_shared(&self) -> bool {
-        match self {
-            AnyStore::Memory(store) => store.is_shared(),
-            AnyStore::Redis(store) => store.is_shared(),
-        }
-    }
 }
