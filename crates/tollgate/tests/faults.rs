@@ -148,3 +148,13 @@ async fn a_redis_without_room_for_us_is_an_outage_until_there_is_room() {
     let report = Fault::TooManyClients.run().await;
     report.keeps_promises().guard_opened_once().saw("unreachable");
 }
+
+/// A heartbeat once took three trips, so that a Redis 10 ms away failed all of them: a guard that
+/// had opened stayed open for good.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_that_holds_one_trip_is_enough_to_be_well() {
+    let report = Fault::SlowFromTheStart.run().await;
+    report.keeps_promises();
+    let heartbeats_failed = report.errors.get("timeout").copied().unwrap_or_default();
+    assert!(heartbeats_failed <= 8, "{:?}", report.errors);
+}

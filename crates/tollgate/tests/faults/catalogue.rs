@@ -34,6 +34,7 @@ pub(crate) enum Fault {
     MovedFromDemoted,
     RepliesTooLate,
     Slow,
+    SlowFromTheStart,
     ScriptsFlushed,
     Flushed,
     OutOfMemory,
@@ -49,7 +50,7 @@ pub(crate) enum Fault {
 
 impl Fault {
     /// All of them, in the order of `docs/failure.md`.
-    pub(crate) const ALL: [Fault; 22] = [
+    pub(crate) const ALL: [Fault; 23] = [
         Fault::Stopped,
         Fault::Killed,
         Fault::KilledWithAof,
@@ -61,6 +62,7 @@ impl Fault {
         Fault::MovedFromDemoted,
         Fault::RepliesTooLate,
         Fault::Slow,
+        Fault::SlowFromTheStart,
         Fault::ScriptsFlushed,
         Fault::Flushed,
         Fault::OutOfMemory,
@@ -88,6 +90,7 @@ impl Fault {
             Fault::MovedFromDemoted => moved_from_demoted().await,
             Fault::RepliesTooLate => replies_too_late().await,
             Fault::Slow => slow().await,
+            Fault::SlowFromTheStart => slow_from_the_start().await,
             Fault::ScriptsFlushed => scripts_flushed().await,
             Fault::Flushed => flushed().await,
             Fault::OutOfMemory => out_of_memory().await,
@@ -229,6 +232,16 @@ async fn slow() -> Report {
     stand.broke();
     stand.lasts(2 * LASTS).await;
     stand.finish("slow: replies 10 ms late", 0).await
+}
+
+async fn slow_from_the_start() -> Report {
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    proxy.delay_replies(SLOW);
+    // The first asks find nothing dialled and nothing loaded: three trips of 10 ms.
+    let mut stand = Stand::start_anyway(&proxy.url());
+    stand.broke();
+    stand.finish("slow from the start: replies 10 ms late", 0).await
 }
 
 async fn scripts_flushed() -> Report {

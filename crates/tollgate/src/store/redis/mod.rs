@@ -20,6 +20,7 @@ pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
@@ -57,7 +58,7 @@ pub struct RedisStore {
     control: Slot,
     instance: String,
     malformed: AtomicU64,
-    survey: Mutex<Survey>,
+    survey: Arc<Mutex<Survey>>,
 }
 
 /// What a Redis store can say about itself.
@@ -106,7 +107,7 @@ struct Survey {
     used_memory: Option<u64>,
     max_memory: Option<u64>,
     keys: Option<u64>,
-    taken: Option<std::time::Instant>,
+    asked: Option<Instant>,
 }
 
 thread_local! {
@@ -133,7 +134,7 @@ impl RedisStore {
             control: Slot::default(),
             instance: format!("{:016x}", fastrand::u64(..)),
             malformed: AtomicU64::new(0),
-            survey: Mutex::default(),
+            survey: Arc::default(),
             shared: Arc::new(Shared {
                 config,
                 tls,
@@ -242,30 +243,37 @@ impl RedisStore {
     }
 
     /// Asks Redis about its memory and its keys, now and then, where the user may.
-    async fn survey(&self, link: &Link) {
-        const EVERY: std::time::Duration = std::time::Duration::from_secs(5);
-        if self.survey.lock().taken.is_some_and(|taken| taken.elapsed() < EVERY) {
+    ///
+    /// On the side: whether Redis is well must not wait for what it says about itself, and a
+    /// deadline that holds one trip need not hold two.
+    fn survey(&self, link: &Link) {
+        const EVERY: Duration = Duration::from_secs(5);
+        let mut survey = self.survey.lock();
+        if survey.asked.is_some_and(|asked| asked.elapsed() < EVERY) {
             return;
         }
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, [&b"INFO"[..], b"memory"].into_iter());
-        let info = link.call(bytes, 1).await;
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, [&b"DBSIZE"[..]].into_iter());
-        let keys = link.call(bytes, 1).await;
+        survey.asked = Some(clock::instant());
+        tokio::spawn(ask_survey(link.clone(), Arc::clone(&self.survey)));
+    }
+}
 
-        let mut survey = self.survey.lock();
-        survey.taken = Some(clock::instant());
-        if let Ok(Reply::Bulk(info)) = info {
-            let info = String::from_utf8_lossy(&info);
-            let field =
-                |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-            survey.used_memory = field("used_memory:");
-            survey.max_memory = field("maxmemory:").filter(|&bytes| bytes > 0);
-        }
-        if let Ok(Reply::Integer(count)) = keys {
-            survey.keys = u64::try_from(count).ok();
-        }
+async fn ask_survey(link: Link, survey: Arc<Mutex<Survey>>) {
+    let mut bytes = Vec::new();
+    wire::command(&mut bytes, [&b"INFO"[..], b"memory"].into_iter());
+    let info = link.call(bytes, 1).await;
+    let mut bytes = Vec::new();
+    wire::command(&mut bytes, [&b"DBSIZE"[..]].into_iter());
+    let keys = link.call(bytes, 1).await;
+
+    let mut survey = survey.lock();
+    if let Ok(Reply::Bulk(info)) = info {
+        let info = String::from_utf8_lossy(&info);
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        survey.used_memory = field("used_memory:");
+        survey.max_memory = field("maxmemory:").filter(|&bytes| bytes > 0);
+    }
+    if let Ok(Reply::Integer(count)) = keys {
+        survey.keys = u64::try_from(count).ok();
     }
 }
 
@@ -343,7 +351,7 @@ impl Store for RedisStore {
         let answer = reply::integers(self.run(&link, script, bytes).await?, 2)?;
         // Others wait between dials; the server they wait for is there.
         self.shared.nudge.notify_waiters();
-        self.survey(&link).await;
+        self.survey(&link);
         Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
     }
 }
