@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tollgate_core::store::StoreError;
 
 use crate::clock;
@@ -32,6 +33,7 @@ pub struct Guard {
     /// Odd while open. Counting transitions lets a late failure tell that it is of an older time.
     epoch: AtomicU64,
     outage: Mutex<Option<Outage>>,
+    opened: Arc<Notify>,
     observer: Arc<dyn Observer>,
 }
 
@@ -53,6 +55,7 @@ impl Guard {
             failures: AtomicU32::new(0),
             epoch: AtomicU64::new(0),
             outage: Mutex::new(None),
+            opened: Arc::default(),
             observer,
         }
     }
@@ -65,6 +68,11 @@ impl Guard {
     /// The present outage, if there is one.
     pub fn outage(&self) -> Option<Outage> {
         self.outage.lock().clone()
+    }
+
+    /// Told once each time the guard opens, so that whoever probes need not look all the time.
+    pub fn opened(&self) -> Arc<Notify> {
+        Arc::clone(&self.opened)
     }
 
     /// Runs one call, unless the guard is open, for at most the deadline.
@@ -132,6 +140,7 @@ impl Guard {
         // one that began before the guard last closed says nothing about the store now.
         if self.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             *outage = Some(Outage { since: clock::instant(), error: error.clone() });
+            self.opened.notify_one();
             self.observer.guard_changed(&GuardChange::Opened { error });
             tracing::warn!(error = %error, "store set aside after repeated failures; rules answer by on_outage");
         }

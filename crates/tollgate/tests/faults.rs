@@ -15,6 +15,8 @@ mod report;
 #[path = "faults/stand.rs"]
 mod stand;
 
+use std::time::Duration;
+
 use catalogue::Fault;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -51,6 +53,8 @@ async fn a_blackholed_network_is_survived() {
 async fn dead_connections_are_left_though_nothing_says_that_they_are_dead() {
     let report = Fault::ConnectionsBlackholed.run().await;
     report.keeps_promises().guard_opened_once().saw("timeout");
+    // Not only when the next heartbeat happens to be due.
+    assert!(report.back() < Duration::from_millis(900), "back after {:?}", report.back());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
