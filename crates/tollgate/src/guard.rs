@@ -131,13 +131,16 @@ impl Guard {
 
     /// Counts a failure, and opens the guard if it is one too many.
     fn failed(&self, epoch: u64, error: &StoreError) {
+        // One that began before the guard last changed says nothing about the store now.
+        if epoch % 2 == 1 || epoch != self.epoch.load(Ordering::Acquire) {
+            return;
+        }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if failures < self.failures_to_open || epoch % 2 == 1 {
+        if failures < self.failures_to_open {
             return;
         }
         let mut outage = self.outage.lock();
-        // Closed -> Open, once: of many calls that failed together only the first opens it, and
-        // one that began before the guard last closed says nothing about the store now.
+        // Closed -> Open, once: of many calls that failed together only the first opens it.
         if self.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             *outage = Some(Outage { since: clock::instant(), error: error.clone() });
             self.opened.notify_one();

@@ -10,6 +10,8 @@
 
 #[path = "faults/catalogue.rs"]
 mod catalogue;
+#[path = "faults/guarding.rs"]
+mod guarding;
 #[path = "faults/report.rs"]
 mod report;
 #[path = "faults/stand.rs"]
