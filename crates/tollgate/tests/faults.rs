@@ -14,6 +14,8 @@ mod catalogue;
 mod guarding;
 #[path = "faults/report.rs"]
 mod report;
+#[path = "faults/shares.rs"]
+mod shares;
 #[path = "faults/stand.rs"]
 mod stand;
 
