@@ -12,6 +12,8 @@
 mod catalogue;
 #[path = "faults/guarding.rs"]
 mod guarding;
+#[path = "faults/replies.rs"]
+mod replies;
 #[path = "faults/report.rs"]
 mod report;
 #[path = "faults/shares.rs"]
