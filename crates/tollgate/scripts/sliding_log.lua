@@ -100,8 +100,10 @@ local function sliding_log_refund(key, now, args, _, taken_at, entry)
   local at, _, _, _, _, _, found = sliding_log_look(key, now, span)
   local removed = 0
   if found == STATE then
-    for i = entry, entry + cost - 1 do
-      removed = removed + redis.call('ZREM', key, struct.pack('>I8I4', taken_at, i))
+    -- By what is there, not by what is asked for: a cost may be four thousand million.
+    for _, member in ipairs(redis.call('ZRANGE', key, score(taken_at), score(taken_at), 'BYSCORE')) do
+      local number = #member == 12 and struct.unpack('>I4', member, 9) or -1
+      if number >= entry and number < entry + cost then removed = removed + redis.call('ZREM', key, member) end
     end
   end
   if taken_at > at or taken_at + span <= at then removed = 0 end

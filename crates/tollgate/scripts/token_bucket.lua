@@ -9,7 +9,9 @@
 --          microsecond. capacity * unit + pour <= 2^51, so every sum here is exact.
 -- Work     one load to look, at most one save to spend.
 
--- The bucket brought up to the present, under the numbers that hold now.
+-- The bucket brought up to the present, under the numbers that hold now. `mended` if it was carried
+-- over from another limit, or freed from a clock that ran ahead: then it is to be written down even
+-- if the ask is refused.
 local function token_bucket_look(key, now, capacity, unit, pour)
   local found, units, last_refill, was_capacity, was_unit, was_pour = load(key, '<I8I8I4I8I4', 32)
   local was_full = found == STATE and was_capacity * was_unit
@@ -19,24 +21,26 @@ local function token_bucket_look(key, now, capacity, unit, pour)
   end
   if found ~= STATE then return capacity * unit, now, 0, false, found end
 
-  local behind, elapsed = 0, now - last_refill
+  local behind, elapsed, stepped = 0, now - last_refill, false
   if elapsed >= 0 then
     units = math.min(units + elapsed * was_pour, was_full)
   elseif elapsed >= -1000000 then
     behind, now = -elapsed, last_refill
+  else
+    -- A clock that stepped back further is re-anchored: the tokens stay, at now.
+    stepped = true
   end
-  -- A clock that stepped back further is re-anchored: the tokens stay, at now.
 
   if was_capacity == capacity and was_unit == unit and was_pour == pour then
-    return units, now, behind, false, found
+    return units, now, behind, stepped, found
   end
   return mul_div(capacity, units, was_full) * unit, now, behind, true, found
 end
 
 local function token_bucket_visit(key, now, args)
   local _, cost, capacity, unit, pour = struct.unpack('<BI4I4I8I4', args)
-  local units, behind, carried_over, found
-  units, now, behind, carried_over, found = token_bucket_look(key, now, capacity, unit, pour)
+  local units, behind, mended, found
+  units, now, behind, mended, found = token_bucket_look(key, now, capacity, unit, pour)
   local needed, full, left = cost * unit, capacity * unit, units
 
   local outcome, retry_after = ALLOWED, 0
@@ -52,7 +56,7 @@ local function token_bucket_visit(key, now, args)
   local spend, mend
   if outcome == ALLOWED and not PEEKING then
     spend = struct.pack('<I8I8I4I8I4', left, now, capacity, unit, pour)
-  elseif outcome ~= ALLOWED and carried_over then
+  elseif outcome ~= ALLOWED and mended then
     mend = struct.pack('<I8I8I4I8I4', units, now, capacity, unit, pour)
   end
   return outcome, math.floor(left / unit), retry_after, reset_after, 0, found, spend, mend
@@ -65,22 +69,24 @@ end
 -- In an ask that another check refused, what this one would have mended.
 local function token_bucket_mend(key, now, args)
   local _, _, capacity, unit, pour = struct.unpack('<BI4I4I8I4', args)
-  local units, at, _, carried_over = token_bucket_look(key, now, capacity, unit, pour)
-  return carried_over and struct.pack('<I8I8I4I8I4', units, at, capacity, unit, pour)
+  local units, at, _, mended = token_bucket_look(key, now, capacity, unit, pour)
+  return mended and struct.pack('<I8I8I4I8I4', units, at, capacity, unit, pour)
 end
 
 local function token_bucket_refund(key, now, args, ttl, taken_at)
   local _, cost, capacity, unit, pour = struct.unpack('<BI4I4I8I4', args)
-  local units, behind, carried_over, found
-  units, now, behind, carried_over, found = token_bucket_look(key, now, capacity, unit, pour)
-  local full, owed = capacity * unit, cost * unit
+  local units, behind, mended, found
+  units, now, behind, mended, found = token_bucket_look(key, now, capacity, unit, pour)
+  local full = capacity * unit
+  -- No more than a bucketful can be missing; the units of more would not be exact.
+  local owed = math.min(cost, capacity) * unit
   local elapsed = math.max(now - taken_at, 0)
   local after = math.min(units + math.max(owed - elapsed * pour, 0), full)
   local given = after - units
-  if found == STATE and (given > 0 or carried_over) then
+  if found == STATE and (given > 0 or mended) then
     token_bucket_write(key, ttl, struct.pack('<I8I8I4I8I4', after, now, capacity, unit, pour), found)
   end
-  local returned = given == 0 and RETURNED_NOTHING or (given < owed and RETURNED_PART or RETURNED_ALL)
+  local returned = given == 0 and RETURNED_NOTHING or (given < cost * unit and RETURNED_PART or RETURNED_ALL)
   local reset_after = after < full and behind + math.ceil((full - after) / pour) or 0
   return returned, math.floor(after / unit), reset_after
 end

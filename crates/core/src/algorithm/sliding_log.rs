@@ -202,13 +202,15 @@ impl<'a> Present<'a> {
 pub fn visit(sliding: &SlidingLog, log: Option<&Log>, now: Micros, cost: Cost, verb: Verb) -> Step<Edit> {
     let present = Present::new(sliding, log, now);
     let used = present.used();
-    let wanted = used.saturating_add(cost.get());
+    // By what is left, not by a sum: a sum that saturates at the largest limit would always fit.
+    let room = sliding.limit.saturating_sub(used);
     let take = Take { at: present.now, entry: present.next_entry() };
 
     let outcome = if cost.get() > sliding.limit {
         Outcome::Never
-    } else if wanted > sliding.limit {
-        Outcome::Denied { retry_after: present.wait_for(wanted.saturating_sub(sliding.limit)) }
+    } else if cost.get() > room {
+        let leaving = used.saturating_sub(sliding.limit.saturating_sub(cost.get()));
+        Outcome::Denied { retry_after: present.wait_for(leaving) }
     } else {
         Outcome::Allowed
     };
@@ -218,7 +220,7 @@ pub fn visit(sliding: &SlidingLog, log: Option<&Log>, now: Micros, cost: Cost, v
         decision: Decision {
             outcome,
             limit: sliding.limit,
-            remaining: sliding.limit.saturating_sub(if spends { wanted } else { used }),
+            remaining: if spends { room.saturating_sub(cost.get()) } else { room },
             reset_after: if spends { present.behind + sliding.span } else { present.wait_for_whole() },
             take,
             found: if log.is_some() { Found::State } else { Found::Nothing },

@@ -101,7 +101,8 @@ impl Present {
     /// Until `cost` fits, if nobody else spends.
     fn wait_for(&self, sliding: &SlidingWindow, cost: u32) -> Micros {
         let State { current, previous, .. } = self.state;
-        let until = match sliding.limit.checked_sub(current.saturating_add(cost)) {
+        let room = sliding.limit.checked_sub(current).and_then(|left| left.checked_sub(cost));
+        let until = match room {
             // In this window (or as it ends), once the previous one's share has shrunk enough.
             Some(room) => sliding.shrunk_at(previous, room),
             // Only in the next, when this window's own count has become a share.
@@ -134,7 +135,8 @@ pub fn visit(
 ) -> Step<State> {
     let take = Take { at: now, entry: 0 };
     let mut present = present(sliding, state, now);
-    let fits = present.used(sliding).saturating_add(cost.get()) <= sliding.limit;
+    // By what is left, not by a sum: a sum that saturates at the largest limit would always fit.
+    let fits = cost.get() <= sliding.limit.saturating_sub(present.used(sliding));
 
     let outcome = if cost.get() > sliding.limit {
         Outcome::Never

@@ -115,7 +115,9 @@ struct Present {
     units: u64,
     now: Micros,
     behind: Micros,
-    carried_over: bool,
+    /// Carried over from another limit, or freed from a clock that ran ahead: what is answered now
+    /// holds only if it is written down, whether or not the ask passes.
+    mended: bool,
     found: Found,
 }
 
@@ -123,26 +125,21 @@ struct Present {
 fn present(bucket: &TokenBucket, state: Option<&State>, now: Micros) -> Present {
     let Some(&State { units, last_refill, under }) = state else {
         let units = bucket.full();
-        return Present { units, now, behind: Micros::ZERO, carried_over: false, found: Found::Nothing };
+        return Present { units, now, behind: Micros::ZERO, mended: false, found: Found::Nothing };
     };
-    let (units, now, behind) = match Reading::of(now, last_refill) {
+    let (units, now, behind, stepped) = match Reading::of(now, last_refill) {
         Reading::Steady { now: at, behind } => {
-            (units.saturating_add(under.poured(at - last_refill)).min(under.full()), at, behind)
+            (units.saturating_add(under.poured(at - last_refill)).min(under.full()), at, behind, false)
         }
-        // The tokens stay; only the time they were counted at is given up.
-        Reading::Stepped => (units.min(under.full()), now, Micros::ZERO),
+        // The tokens stay; only the time they were counted at is given up. A refusal that left it
+        // there would find it there again: no refill until the clock had made up the whole step.
+        Reading::Stepped => (units.min(under.full()), now, Micros::ZERO, true),
     };
     if under == *bucket {
-        return Present { units, now, behind, carried_over: false, found: Found::State };
+        return Present { units, now, behind, mended: stepped, found: Found::State };
     }
     let tokens = mul_div(units, u64::from(bucket.capacity), under.full());
-    Present {
-        units: tokens.saturating_mul(bucket.unit),
-        now,
-        behind,
-        carried_over: true,
-        found: Found::State,
-    }
+    Present { units: tokens.saturating_mul(bucket.unit), now, behind, mended: true, found: Found::State }
 }
 
 /// Decides one visit at `now`. Spends `cost` tokens if they are all there.
@@ -156,7 +153,7 @@ pub fn visit(
     verb: Verb,
 ) -> Step<State> {
     let take = Take { at: now, entry: 0 };
-    let Present { units, now, behind, carried_over, found } = present(bucket, state, now);
+    let Present { units, now, behind, mended, found } = present(bucket, state, now);
     let needed = bucket.units_of(cost);
     let state_with = |units| State { units, last_refill: now, under: *bucket };
 
@@ -182,7 +179,7 @@ pub fn visit(
             found,
         },
         spend: (outcome == Outcome::Allowed).then(|| state_with(left)),
-        mend: carried_over.then(|| state_with(units)),
+        mend: mended.then(|| state_with(units)),
     }
 }
 
@@ -199,20 +196,22 @@ pub fn refund(
     cost: Cost,
     taken_at: Micros,
 ) -> (Refunded, Option<State>) {
-    let Present { units, now, behind, carried_over, .. } = present(bucket, state, now);
-    let owed = bucket.units_of(cost);
+    let Present { units, now, behind, mended, .. } = present(bucket, state, now);
+    // No more than a bucketful can be missing. Only a limit lowered since is asked for more, and
+    // the units of that would not fit the twin's numbers.
+    let owed = bucket.units_of(cost).min(bucket.full());
     let still_owed = owed.saturating_sub(bucket.poured(now - taken_at));
     let after = units.saturating_add(still_owed).min(bucket.full());
     let given = after.saturating_sub(units);
 
     let missing = bucket.full().saturating_sub(after);
     let refunded = Refunded {
-        returned: returned(given, owed),
+        returned: returned(given, bucket.units_of(cost)),
         limit: bucket.capacity,
         remaining: bucket.tokens_in(after),
         reset_after: if missing == 0 { Micros::ZERO } else { behind + bucket.wait_for(missing) },
     };
-    let write = (state.is_some() && (given > 0 || carried_over)).then_some(State {
+    let write = (state.is_some() && (given > 0 || mended)).then_some(State {
         units: after,
         last_refill: now,
         under: *bucket,
@@ -220,10 +219,10 @@ pub fn refund(
     (refunded, write)
 }
 
-fn returned(given: u64, owed: u64) -> Returned {
+fn returned(given: u64, taken: u64) -> Returned {
     match given {
         0 => Returned::Nothing,
-        _ if given < owed => Returned::Part,
+        _ if given < taken => Returned::Part,
         _ => Returned::All,
     }
 }
