@@ -50,6 +50,9 @@ const ALIVE_FOR: Micros = Micros::from_secs(5);
 /// because one of them may belong to a runtime that nobody drives.
 const FOLLOW_MAX: Duration = Duration::from_secs(1);
 
+/// The pause before a connection that refused to ask is asked to again.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(5);
+
 /// Keeps state in one Redis or Valkey.
 #[derive(Debug)]
 pub struct RedisStore {
@@ -293,6 +296,7 @@ async fn follow(link: Link, shared: Arc<Shared>) {
         if link.call(bytes, 1).await.is_ok() {
             return;
         }
+        tokio::time::sleep(FOLLOW_PAUSE).await;
     }
 }
 
