@@ -10,6 +10,8 @@
 
 #[path = "faults/catalogue.rs"]
 mod catalogue;
+#[path = "faults/clocks.rs"]
+mod clocks;
 #[path = "faults/guarding.rs"]
 mod guarding;
 #[path = "faults/replies.rs"]
