@@ -52,6 +52,25 @@ async fn failures_of_an_older_time_do_not_count() {
     assert!(!guard.is_open(), "one failure opened it");
 }
 
+/// One stall of a shared Redis once was enough: whoever waited at the time counted as a row.
+#[tokio::test]
+async fn calls_that_time_out_together_are_one_failure() {
+    let guard = Arc::new(Guard::new(Duration::from_millis(20), 3, Arc::new(Silent)));
+    let never = || std::future::pending::<Result<(), StoreError>>();
+    let together: Vec<_> = (0..10)
+        .map(|_| {
+            let guard = Arc::clone(&guard);
+            tokio::spawn(async move { guard.run(Operation::Take, never()).await })
+        })
+        .collect();
+    for call in together {
+        assert!(call.await.unwrap().is_err());
+    }
+    assert!(!guard.is_open(), "one stall opened it");
+    assert!(guard.run(Operation::Take, never()).await.is_err());
+    assert!(guard.is_open(), "it does not end, and the guard is closed");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_guard_sends_heartbeats_and_nothing_else() {
     /// Every 75 ms at most, each a few hundred bytes.

@@ -63,6 +63,16 @@ impl Report {
         self
     }
 
+    /// Whether the machine itself got in the way: it stalled for a good part of a deadline, or asks
+    /// timed out while Redis was well.
+    pub(crate) fn is_disturbed(&self) -> bool {
+        let is_beside = |asked: &&Asked| {
+            let at = asked.at + asked.took;
+            at < self.broke || at > self.well + BACK_MAX / 2
+        };
+        self.stall > DEADLINE / 2 || self.by_fallback().filter(is_beside).count() > 0
+    }
+
     /// The guard opened once and closed once.
     pub(crate) fn guard_opened_once(&self) -> &Report {
         let changes: Vec<Change> = self.changes.iter().map(|(_, change)| change.clone()).collect();
