@@ -7,7 +7,10 @@
 //! ```text
 //! cargo test --release -p tollgate --test faults -- --ignored --nocapture campaign
 //! ```
+#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "helpers of tests: they fail, and tell")]
 
+#[path = "faults/campaign.rs"]
+mod campaign;
 #[path = "faults/catalogue.rs"]
 mod catalogue;
 #[path = "faults/clocks.rs"]

@@ -142,11 +142,6 @@ impl Report {
         RULES.into_iter().map(|rule| self.excess(rule)).fold(0.0, f64::max)
     }
 
-    /// What Redis admitted, over all rules.
-    pub(crate) fn admitted(&self) -> usize {
-        self.asked.iter().filter(|asked| asked.is_allowed && asked.source == Source::Store).count()
-    }
-
     /// F of one rule: what its fallback admitted.
     pub(crate) fn fallback_admitted(&self, rule: OnOutage) -> usize {
         self.by_fallback().filter(|asked| asked.rule == rule && asked.is_allowed).count()

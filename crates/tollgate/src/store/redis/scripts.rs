@@ -119,7 +119,9 @@ fn assemble(layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
         text.push_str(source(kind));
         text.push_str(&alias(kind));
     } else {
-        Kind::ALL.map(|kind| text.push_str(source(kind)));
+        for kind in Kind::ALL {
+            text.push_str(source(kind));
+        }
         text.push_str(include_str!("../../../scripts/dispatch.lua"));
     }
     text.push_str(driver);
