@@ -83,11 +83,35 @@ async fn an_open_guard_sends_heartbeats_and_nothing_else() {
     testkit::eventually("the guard opens", || stand.engine.health().outage.is_some()).await;
     stand.lasts(Duration::from_millis(100)).await;
 
-    let (sent, asked) = (proxy.bytes_up(), stand.heard.from_fallback());
+    let (sent, asked) = (proxy.bytes_up(), stand.heard.by_fallback());
     stand.lasts(Duration::from_secs(1)).await;
-    let (sent, asked) = (proxy.bytes_up() - sent, stand.heard.from_fallback() - asked);
+    let (sent, asked) = (proxy.bytes_up() - sent, stand.heard.by_fallback() - asked);
     println!("{sent} bytes sent while {asked} asks were answered");
     assert!(asked > 200, "only {asked} asks");
     assert!(sent <= HEARTBEAT_BYTES_PER_SECOND, "{sent} bytes for {asked} asks");
     assert!(sent > 0, "no heartbeat either");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_redis_is_not_stormed_with_dials() {
+    /// Three connections, each with a few quick dials and then four a second or so.
+    const DIALS_MAX: u64 = 60;
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    let stand = Stand::start(&proxy.url()).await;
+    let dialled = proxy.accepted();
+    proxy.cut();
+    stand.lasts(Duration::from_secs(1)).await;
+    let dialled = proxy.accepted() - dialled;
+    println!("{dialled} dials in a second of refusals");
+    assert!((1..=DIALS_MAX).contains(&dialled), "{dialled} dials");
+
+    // Where dials hang, one hangs at a time.
+    proxy.blackhole();
+    let mut open_max = 0;
+    for _ in 0..100 {
+        stand.lasts(Duration::from_millis(5)).await;
+        open_max = open_max.max(proxy.open());
+    }
+    assert_eq!(open_max, 1, "dials at a time");
 }

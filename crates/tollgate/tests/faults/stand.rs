@@ -101,12 +101,12 @@ impl Observer for Heard {
 
 impl Heard {
     /// Verdicts that came from the store.
-    pub(crate) fn from_store(&self) -> u64 {
+    pub(crate) fn by_store(&self) -> u64 {
         self.from_store.load(Ordering::SeqCst)
     }
 
     /// Verdicts that came from a rule's `on_outage`.
-    pub(crate) fn from_fallback(&self) -> u64 {
+    pub(crate) fn by_fallback(&self) -> u64 {
         self.from_fallback.load(Ordering::SeqCst)
     }
 
@@ -160,8 +160,8 @@ impl Stand {
 
     /// Waits for that many more decisions from the store.
     pub(crate) async fn is_served(&self, more: u64) {
-        let wanted = self.heard.from_store() + more;
-        eventually("decisions come from Redis", || self.heard.from_store() >= wanted).await;
+        let wanted = self.heard.by_store() + more;
+        eventually("decisions come from Redis", || self.heard.by_store() >= wanted).await;
     }
 
     /// Notes that Redis fails from here on.
