@@ -18,7 +18,7 @@ pub enum AnyStore {
     /// This process' own memory.
     Memory(MemoryStore),
     /// A shared Redis.
-    Redis(Box<RedisStore>),
+    Redis(RedisStore),
 }
 
 impl Store for AnyStore {

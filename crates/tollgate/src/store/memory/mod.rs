@@ -57,7 +57,7 @@ const SWEEP_PER_HEARTBEAT: usize = 64;
 /// Limiter state in memory.
 ///
 /// ```
-/// use tollgate::MemoryStore;
+/// use tollgate::store::memory::MemoryStore;
 ///
 /// let store = MemoryStore::builder().max_keys(100_000).build();
 /// assert_eq!(store.live_keys(), 0);
