@@ -14,6 +14,7 @@ use redis::RedisStore;
 
 /// A store chosen when the program starts, without boxing every call.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 pub enum AnyStore {
     /// This process' own memory.
     Memory(MemoryStore),
