@@ -74,7 +74,7 @@ impl Shard {
     }
 
     /// [`Shard::take`] for the most frequent case, with nothing to undo: a bucket that is there.
-    /// `None` if it is not. (40 ns less than the general way.)
+    /// `None` if it is not.
     ///
     /// hot path: no allocation; the caller holds one lock.
     #[inline]
