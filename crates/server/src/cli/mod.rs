@@ -1,5 +1,6 @@
 //! The command line: what can be asked of the binary, and what its exit code says.
 
+mod inspect;
 mod serve;
 
 use clap::{Parser, Subcommand};
@@ -14,6 +15,7 @@ Examples:
   curl -s http://127.0.0.1:8080/v1/check -d '{\"rule\":\"login\",\"key\":\"user_123\"}'
   curl -s http://127.0.0.1:8080/v1/check -d '{\"key\":\"user_123\",\"limit\":\"100/s\",\"burst\":200}'
   curl -s http://127.0.0.1:9180/metrics
+  tollgate inspect user_123 --redis redis://127.0.0.1:6379
 
 Exit codes:
   0  ended when asked to
@@ -32,6 +34,8 @@ struct Cli {
 enum Command {
     /// Answers checks until it is asked to stop.
     Serve(Box<serve::Serve>),
+    /// Shows what is remembered about a key, in words.
+    Inspect(inspect::Inspect),
 }
 
 /// How the process ends.
@@ -60,6 +64,7 @@ pub(crate) fn main() -> Result<(), anyhow::Error> {
     let Cli { command } = Cli::parse();
     match command {
         Command::Serve(serve) => serve.run(),
+        Command::Inspect(inspect) => inspect.run(),
     }
 }
 

@@ -14,11 +14,12 @@ use redis::RedisStore;
 
 /// A store chosen when the program starts, without boxing every call.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a process")]
 pub enum AnyStore {
     /// This process' own memory.
     Memory(MemoryStore),
     /// A shared Redis.
-    Redis(Box<RedisStore>),
+    Redis(RedisStore),
 }
 
 impl Store for AnyStore {
@@ -54,13 +55,6 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.heartbeat().await,
             AnyStore::Redis(store) => store.heartbeat().await,
-        }
-    }
-
-    fn is_shared(&self) -> bool {
-        match self {
-            AnyStore::Memory(store) => store.is_shared(),
-            AnyStore::Redis(store) => store.is_shared(),
         }
     }
 }
