@@ -1,4 +1,5 @@
 //! The admin door: health, probes, metrics, policy, and who may see them.
+#![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 
 mod common;
 

@@ -33,8 +33,8 @@ impl Collector for StoreFigures {
 
 fn redis(out: &mut Figures<'_, '_>, stats: &RedisStats) -> fmt::Result {
     let idle = stats.connections_open.saturating_sub(stats.connections_busy);
-    let states = [("busy", stats.connections_busy), ("idle", idle)];
-    out.gauges(names::REDIS_CONNECTIONS, "Connections to Redis", "state", &states)?;
+    let by_state = [("busy", stats.connections_busy), ("idle", idle)];
+    out.gauges(names::REDIS_CONNECTIONS, "Connections to Redis", "state", &by_state)?;
     out.counter(names::REDIS_DIALS, "Dials to Redis that succeeded", stats.dials)?;
     out.counter(names::REDIS_DIAL_ERRORS, "Dials to Redis that failed", stats.dial_errors)?;
     let help = "1 while time is reckoned here because scripts may not read the clock of Redis";
