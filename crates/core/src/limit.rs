@@ -67,7 +67,7 @@ pub enum LimitError {
     },
     /// The bucket's exact arithmetic would not fit into what Redis can count.
     #[error(
-        "cannot be kept exactly: {rate} with burst {burst} needs {units} units, more than 2^51; use a burst of at most {burst_max}, or a count that divides the period"
+        "cannot be kept exactly: {rate} with burst {burst} needs {units} units, more than 2^51; use a burst of at most {burst_max}, or a rate in rounder numbers"
     )]
     NotExact {
         /// The rate that was asked for.

@@ -4,11 +4,11 @@
 -- are exact; a product of two of them may not be. (Never tostring() or `..` a time either: Lua
 -- prints 14 digits, a time in microseconds has 16.)
 
--- floor(x * y / z), exact, for x < 2^32, y <= 2^51 and 0 < z <= 2^51: long multiplication in
+-- floor(x * y / z), exact, for x, y <= 2^51 and 0 < z <= 2^51: long multiplication in
 -- binary, reducing by z at each bit so that nothing passes 2^53.
 local function mul_div(x, y, z)
   if x * y < 9007199254740992 then return math.floor(x * y / z) end
-  local quotient, rest, bit = 0, 0, 2147483648
+  local quotient, rest, bit = 0, 0, 2251799813685248
   while bit >= 1 do
     quotient, rest = quotient * 2, rest * 2
     if x >= bit then

@@ -35,7 +35,8 @@ local function token_bucket_look(key, now, capacity, unit, pour)
   if was_capacity == capacity and was_unit == unit and was_pour == pour then
     return units, now, behind, stepped, found
   end
-  return mul_div(capacity, units, was_full) * unit, now, behind, true, found
+  -- The same share of the new bucket, down to the unit.
+  return mul_div(units, capacity * unit, was_full), now, behind, true, found
 end
 
 local function token_bucket_visit(key, now, args)

@@ -16,7 +16,7 @@ if #KEYS == 1 and ARGV[1] == '0' then
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local pour, needed, full, renew_every = struct.unpack('<I4I8I8I8', ARGV[2], 18)
-  local is_usual, units, last_refill = not value, full, 0
+  local is_usual, units, last_refill = not value, full, -1
   if value and #value == 33 then
     local version, was, at, under = struct.unpack('<BI8I8c16', value)
     if version == 1 and under == limit and at <= now and was <= full then

@@ -145,8 +145,10 @@ fn present(bucket: &TokenBucket, state: Option<&State>, now: Micros) -> Present 
     if under == *bucket {
         return Present { units, now, behind, mended: stepped, found: Found::State };
     }
-    let tokens = mul_div(units, u64::from(bucket.capacity), under.full());
-    Present { units: tokens.saturating_mul(bucket.unit), now, behind, mended: true, found: Found::State }
+    // The same share of the new bucket. Rounding to whole tokens instead would starve a key that
+    // two instances visit under two limits by turns, as they do during a rolling reload.
+    let units = mul_div(units, bucket.full(), under.full());
+    Present { units, now, behind, mended: true, found: Found::State }
 }
 
 /// Decides one visit at `now`. Spends `cost` tokens if they are all there.

@@ -24,6 +24,14 @@ impl Ratio {
         self.over / self.under
     }
 
+    /// Rounded down to a multiple of the smallest part `grain` is made of.
+    pub(crate) fn floor_to_parts_of(self, grain: Ratio) -> Ratio {
+        let whole = self.floor();
+        let rest = self - Ratio::whole(whole);
+        let parts = (rest * Ratio::whole(grain.under)).floor();
+        Ratio::whole(whole) + Ratio::new(parts, grain.under)
+    }
+
     pub(crate) fn ceil(self) -> u128 {
         self.over.div_ceil(self.under)
     }

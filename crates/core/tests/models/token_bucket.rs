@@ -79,8 +79,12 @@ impl Model {
             old.full().min(tokens + old.poured_in(reading.now - at))
         };
         let is_changed = !old.is_same_as(limit);
-        let tokens =
-            if is_changed { Ratio::whole((tokens * limit.full() / old.full()).floor()) } else { tokens };
+        // The same share of the new bucket, down to what a microsecond's refill is counted in.
+        let tokens = if is_changed {
+            (tokens * (limit.full() / old.full())).floor_to_parts_of(limit.rate())
+        } else {
+            tokens
+        };
         View { tokens, now: reading.now, behind: reading.behind, mends: is_changed || reading.is_stepped }
     }
 

@@ -125,3 +125,22 @@ fn the_full_rate_passes_a_sliding_window() {
 fn a_sliding_window_refuses_one_of_the_full_rate_in_two_windows_that_beats_on_its_edge() {
     assert_eq!(refused_at_the_rate(Rate::parse("10/s").unwrap(), 0, 100_000), 100_000 / 20);
 }
+
+/// During a rolling reload two instances visit one key under two limits, by turns. Each visit
+/// carries the tokens over, and what that rounds away must not add up.
+#[test]
+fn two_limits_by_turns_do_not_starve_a_key() {
+    let rate = Rate::parse("1/s").unwrap();
+    let buckets = [10, 11].map(|burst| TokenBucket::try_new(rate, burst).unwrap());
+    let mut state = emptied(&buckets[0]);
+    let mut admitted = 0;
+    for visit in 1..=20_000_u64 {
+        let bucket = &buckets[usize::try_from(visit % 2).unwrap()];
+        let step =
+            token_bucket::visit(bucket, Some(&state), Micros(START + visit * 50_000), Cost::ONE, Verb::Take);
+        admitted += u32::from(step.decision.outcome == Outcome::Allowed);
+        state = step.spend.or(step.mend).unwrap_or(state);
+    }
+    // A token is a tenth of one bucket and an eleventh of the other, so up to a tenth more may pass.
+    assert!((998..=1100).contains(&admitted), "admitted {admitted} in 1000 s at 1/s");
+}
