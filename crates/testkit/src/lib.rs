@@ -15,6 +15,7 @@
 
 pub mod certificates;
 pub mod clock;
+pub mod contract;
 pub mod eventually;
 pub mod process;
 pub mod proxy;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use certificates::Certificates;
 pub use clock::ClockShim;
+pub use contract::{TestTime, store_contract};
 pub use eventually::eventually;
 pub use process::{Child, free_port};
 pub use proxy::ChaosProxy;

@@ -29,7 +29,8 @@ if #KEYS == 1 and ARGV[1] == '0' then
     local written = struct.pack('<BI8I8c16', 1, units - needed, now, limit)
     -- Setting a TTL costs a fifth of a check, so it is set by the first spend of each period of
     -- `renew_every`, long enough to outlast both that period and the refill after it.
-    if last_refill >= now - now % renew_every then
+    -- A new key has none to keep: its last_refill of 0 may lie in a period of many years.
+    if value and last_refill >= now - now % renew_every then
       redis.call('SET', key, written, 'KEEPTTL')
     else
       redis.call('SET', key, written, 'PX', ARGV[3])

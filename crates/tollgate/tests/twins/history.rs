@@ -47,6 +47,7 @@ async fn campaign_of_histories_gives_the_same_numbers() {
 }
 
 /// `histories` of them, each from its own seed, on one Redis.
+#[expect(clippy::print_stdout, reason = "a campaign says what it did")]
 async fn run(layout: Layout, histories: u64) {
     let (first_seed, histories) = match seed() {
         Some(seed) => (seed, 1),
@@ -62,7 +63,7 @@ async fn run(layout: Layout, histories: u64) {
         if seed % 512 == 0 {
             server.command(&["FLUSHALL"]).await;
         }
-        operations += History::new(seed, &limits, &server, &store).play().await;
+        operations += History::new(seed, layout, &limits, &server, &store).play().await;
     }
     println!("{}: {operations} operations in {:?}", layout.name(), began.elapsed());
 }
@@ -90,7 +91,13 @@ struct History<'a> {
 }
 
 impl<'a> History<'a> {
-    fn new(seed: u64, limits: &'a Limits, server: &'a RedisServer, store: &'a RedisStore) -> History<'a> {
+    fn new(
+        seed: u64,
+        layout: Layout,
+        limits: &'a Limits,
+        server: &'a RedisServer,
+        store: &'a RedisStore,
+    ) -> History<'a> {
         let mut rng = Rng::with_seed(seed);
         let keys: Vec<Named> = (0..rng.usize(1..=6))
             .map(|at| {
@@ -105,10 +112,9 @@ impl<'a> History<'a> {
             1 => rng.u64(63_100_000_000_000..TIME_MAX / 2),
             _ => NOON,
         };
-        let told: String =
-            keys.iter().map(|key: &Named| format!("  {} {:?}\n", key.key(), key.algorithm)).collect();
+        let told = listed(&keys);
         let waits = vec![(Micros::ZERO, Micros::ZERO); keys.len()];
-        let (takes, reference) = (Vec::new(), Reference::default());
+        let (takes, reference) = (Vec::new(), Reference::new(layout));
         History { seed, rng, limits, server, store, now, keys, waits, takes, reference, told }
     }
 
@@ -280,11 +286,20 @@ impl<'a> History<'a> {
 
     fn fail(&self, problem: &str) -> ! {
         let History { seed, now, keys, told, .. } = self;
-        let keys: String = keys.iter().map(|key| format!("  {} {:?}\n", key.key(), key.algorithm)).collect();
+        let keys = listed(keys);
         panic!(
             "the twins disagree at {now}\n{told}{problem}\nkeys at the end:\n{keys}replay with TOLLGATE_SEED={seed}"
         );
     }
+}
+
+/// Keys with their limits, one to a line.
+fn listed(keys: &[Named]) -> String {
+    let mut text = String::new();
+    for key in keys {
+        let _ = writeln!(text, "  {} {:?}", key.key(), key.algorithm);
+    }
+    text
 }
 
 /// Where a window ends that holds `now`.

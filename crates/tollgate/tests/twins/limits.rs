@@ -45,12 +45,11 @@ impl Limits {
                 let count = if rng.u32(..200) == 0 { LOG_LONG } else { rng.u32(1..=LOG_MAX) };
                 by_rate(kind, count, span(rng))
             }
-            Kind::SlidingWindow => by_rate(kind, count(rng), span(rng)),
             Kind::FixedWindow if rng.u32(..3) == 0 => {
                 let calendar = Arc::clone(&self.calendars[rng.usize(..self.calendars.len())]);
                 Algorithm::by_calendar(count(rng), calendar).expect("a count of at least one")
             }
-            Kind::FixedWindow => by_rate(kind, count(rng), span(rng)),
+            Kind::SlidingWindow | Kind::FixedWindow => by_rate(kind, count(rng), span(rng)),
         }
     }
 

@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use tollgate::core::algorithm::{fixed_window, sliding_log, sliding_window, token_bucket};
 use tollgate::core::check::{Check, Refund};
 use tollgate::core::decision::{Decision, Found, Outcome, Refunded, Verb};
-use tollgate::{Algorithm, Micros};
+use tollgate::store::redis::Layout;
+use tollgate::{Algorithm, Kind, Micros};
 
 /// What Redis ought to hold.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Reference {
+    layout: Layout,
     keys: HashMap<String, Kept>,
 }
 
@@ -48,6 +50,10 @@ struct Step {
 }
 
 impl Reference {
+    pub(crate) fn new(layout: Layout) -> Reference {
+        Reference { layout, keys: HashMap::new() }
+    }
+
     /// Looks at all, then spends all or only mends.
     pub(crate) fn visit(&mut self, checks: &[Check<'_>], now: Micros, verb: Verb) -> Vec<Decision> {
         let steps: Vec<Step> = checks
@@ -59,11 +65,18 @@ impl Reference {
             .collect();
         let is_refused = steps.iter().any(|step| step.decision.outcome != Outcome::Allowed);
         if verb == Verb::Take {
+            let expires_ms = match checks {
+                [check] if !is_refused => self.ttl_kept(check, now),
+                _ => None,
+            };
             for (check, step) in checks.iter().zip(&steps) {
                 let change = if is_refused { &step.mend } else { &step.spend };
                 if let Some(change) = change {
                     self.write(check, now, change);
                 }
+            }
+            if let (Some(expires_ms), [check]) = (expires_ms, checks) {
+                self.keys.entry(check.key.to_string()).and_modify(|kept| kept.expires_ms = expires_ms);
             }
         }
         steps.into_iter().map(|step| step.decision).collect()
@@ -75,25 +88,25 @@ impl Reference {
         let state = self.look(check, now);
         let (refunded, written) = match (check.algorithm, state) {
             (Algorithm::TokenBucket(bucket), state) => {
-                let state = state.map(|state| state.bucket());
+                let state = state.map(State::bucket);
                 let (refunded, written) =
                     token_bucket::refund(bucket, state.as_ref(), now, check.cost, take.at);
                 (refunded, written.map(State::Bucket))
             }
             (Algorithm::SlidingWindow(window), state) => {
-                let state = state.map(|state| state.sliding());
+                let state = state.map(State::sliding);
                 let (refunded, written) =
                     sliding_window::refund(window, state.as_ref(), now, check.cost, take.at);
                 (refunded, written.map(State::Sliding))
             }
             (Algorithm::FixedWindow(window), state) => {
-                let state = state.map(|state| state.fixed());
+                let state = state.map(State::fixed);
                 let (refunded, written) =
                     fixed_window::refund(window, state.as_ref(), now, check.cost, take.at);
                 (refunded, written.map(State::Fixed))
             }
             (Algorithm::SlidingLog(log), state) => {
-                let mut state = state.map(|state| state.log());
+                let mut state = state.map(State::log);
                 let refunded = sliding_log::refund(log, state.as_mut(), now, check.cost, *take);
                 // Entries are taken out where they are: the key keeps its TTL.
                 if let Some(state) = state {
@@ -140,9 +153,22 @@ impl Reference {
         None
     }
 
+    /// The fast path of a single packed bucket sets a TTL once a period, and keeps it otherwise.
+    fn ttl_kept(&self, check: &Check<'_>, now: Micros) -> Option<u64> {
+        let Kept { state: State::Bucket(state), expires_ms, .. } = self.keys.get(&check.key.to_string())?
+        else {
+            return None;
+        };
+        let Algorithm::TokenBucket(bucket) = check.algorithm else { return None };
+        let period = check.algorithm.keep_for().0 - check.algorithm.time_to_whole().0;
+        let is_fast = self.layout == Layout::Packed && state.under == *bucket && state.last_refill <= now;
+        (is_fast && state.last_refill.0 >= now.0 - now.0 % period).then_some(*expires_ms)
+    }
+
     fn write(&mut self, check: &Check<'_>, now: Micros, change: &Change) {
         let key = check.key.to_string();
-        let ttl_ms = check.algorithm.keep_for().as_millis_ceil().max(1);
+        let spare = if check.algorithm.kind() == Kind::TokenBucket { Micros::SECOND } else { Micros::ZERO };
+        let ttl_ms = (check.algorithm.keep_for() + spare).as_millis_ceil();
         let expires_ms = now.0 / 1_000 + ttl_ms;
         let under = check.algorithm.clone();
         match change {

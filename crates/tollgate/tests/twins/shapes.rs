@@ -97,7 +97,7 @@ fn packed_size(kind: Kind) -> usize {
 /// The name a limit's key has in Redis, learned by spending.
 async fn name_of(server: &RedisServer, store: &impl Store, limit: &Named) -> String {
     let before = world::keys(server).await;
-    store.take(&[limit.check(1)]).await.unwrap();
+    store.take(&[limit.check(1)]).await.expect("the store answers");
     let after = world::keys(server).await;
     let new: Vec<&String> = after.iter().filter(|key| !before.contains(key)).collect();
     assert_eq!(new.len(), 1, "{new:?}");

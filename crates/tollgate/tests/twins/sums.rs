@@ -14,22 +14,22 @@ async fn play(algorithm: Algorithm, visits: &[(u64, u32)]) {
         let store = world::store(&server, layout);
         let kind = algorithm.kind();
         let limit = Named { algorithm: algorithm.clone(), ..Named::new("me", kind, "1/s") };
-        let mut reference = Reference::default();
+        let mut reference = Reference::new(layout);
         let mut now = NOON;
         for (gap, cost) in visits {
             now += gap;
             world::freeze(&server, now);
             let check = limit.check(*cost);
             let expected = reference.visit(&[check], Micros(now), Verb::Take);
-            let answered = store.take(&[check]).await.unwrap();
+            let answered = store.take(&[check]).await.expect("the store answers");
             assert_eq!(answered.to_vec(), expected, "{limit:?} at {now}, cost {cost}");
         }
     }
 }
 
 fn limit(kind: Kind, count: u32, span_us: u64) -> Algorithm {
-    let rate = Rate::try_new(count, Micros(span_us)).unwrap();
-    Algorithm::try_new(kind, rate, None, 10_000).unwrap()
+    let rate = Rate::try_new(count, Micros(span_us)).expect("a rate");
+    Algorithm::try_new(kind, rate, None, 10_000).expect("a limit")
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_changed_limit_carries_large_buckets_over_exactly() {
             of(1, 1, 3),
             of(1, 524_000, 4_294_967_295),
         ];
-        let mut reference = Reference::default();
+        let mut reference = Reference::new(layout);
         for (at, limit) in limits.iter().cycle().take(20).enumerate() {
             let now = NOON + 1_234_567 * at as u64;
             world::freeze(&server, now);

@@ -7,7 +7,7 @@ use tollgate::store::redis::RedisStore;
 use tollgate::{Algorithm, Kind, Rate};
 
 use crate::limits::Limits;
-use crate::world::{self, LAYOUTS, Named};
+use crate::world::{self, LAYOUTS, NOON, Named};
 
 /// What PTTL says is left of a key, in milliseconds.
 async fn ttl_ms(server: &testkit::RedisServer, key: &str) -> u64 {
@@ -43,7 +43,7 @@ async fn default_ttl_lengthens_and_never_shortens() {
     let server = world::frozen_redis().await;
     for layout in LAYOUTS {
         let mut config = world::config(&server, layout);
-        config.default_ttl = Duration::from_secs(3_600);
+        config.default_ttl = Duration::from_hours(1);
         let store = RedisStore::new(config).unwrap();
         for kind in Kind::ALL {
             for (rate, least_ms) in [("5/s", 3_600_000), ("5/2h", 7_200_000)] {
@@ -67,11 +67,14 @@ async fn every_write_sets_a_ttl() {
     for layout in LAYOUTS {
         let store = world::store(&server, layout);
         for kind in Kind::ALL {
+            world::freeze(&server, NOON);
             let limit = Named::new("me", kind, "5/min");
             let taken = store.take(&[limit.check(2)]).await.unwrap();
             let key = world::only_key(&server).await;
             let full = ttl_ms(&server, &key).await;
 
+            // In the next period: a bucket's TTL is renewed once in the time it takes to fill.
+            world::freeze(&server, NOON + 60_000_000);
             server.command(&["PERSIST", &key]).await;
             store.take(&[limit.check(1)]).await.unwrap();
             assert_eq!(ttl_ms(&server, &key).await, full, "{kind} after a spend");
@@ -86,9 +89,29 @@ async fn every_write_sets_a_ttl() {
                 let smaller = Algorithm::try_new(kind, rate, None, 1).unwrap();
                 let smaller = Named { algorithm: smaller, ..Named::new("me", kind, "5/min") };
                 store.take(&[smaller.check(2)]).await.unwrap();
-                assert_eq!(ttl_ms(&server, &key).await, 7_200_000, "after a limit was changed");
+                assert_eq!(ttl_ms(&server, &key).await, 7_201_000, "after a limit was changed");
             }
             server.command(&["DEL", &key]).await;
         }
+    }
+}
+
+/// A spend during a tolerated step back is written at the later time and expires by the earlier. A
+/// TTL that is then kept must still outlast the refill.
+#[tokio::test]
+async fn a_kept_ttl_has_room_for_a_step_of_the_clock() {
+    let server = world::frozen_redis().await;
+    for layout in LAYOUTS {
+        let store = world::store(&server, layout);
+        let bucket = Named::new("me", Kind::TokenBucket, "5/min");
+        let minute = NOON - NOON % 60_000_000;
+        for (now, cost) in [(minute, 1), (minute - 1_000_000, 1), (minute + 59_999_999, 5)] {
+            world::freeze(&server, now);
+            let taken = store.take(&[bucket.check(cost)]).await.unwrap();
+            let ttl_us = ttl_ms(&server, &world::only_key(&server).await).await * 1_000;
+            let whole = taken[0].reset_after.0;
+            assert!(ttl_us >= whole, "{} at {now}: {ttl_us} us, whole in {whole}", layout.name());
+        }
+        server.command(&["FLUSHALL"]).await;
     }
 }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use tollgate_core::algorithm::fixed_window::Windows;
-use tollgate_core::algorithm::{Algorithm, TokenBucket};
+use tollgate_core::algorithm::{Algorithm, Kind, TokenBucket};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::Take;
 use tollgate_core::key::{Key, encode};
@@ -60,7 +60,10 @@ impl Naming {
     }
 
     fn ttl_ms(&self, algorithm: &Algorithm) -> u64 {
-        algorithm.keep_for().as_millis_ceil().max(self.ttl_ms_min).max(1)
+        // A bucket's TTL may be kept for all of its margin (`renew_every`), and must then still have
+        // the second that a tolerated step of the clock takes.
+        let spare = if algorithm.kind() == Kind::TokenBucket { Micros::SECOND } else { Micros::ZERO };
+        (algorithm.keep_for() + spare).as_millis_ceil().max(self.ttl_ms_min).max(1)
     }
 
     /// One `EVALSHA` for a take or a peek. `around` is where calendar windows are looked up; `now`

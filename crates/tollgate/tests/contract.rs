@@ -1,0 +1,68 @@
+//! Every store keeps the contract of `Store`: the one suite of `testkit::contract`, on each of them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use testkit::{RedisServer, TestTime, store_contract};
+use tollgate::clock::Clock;
+use tollgate::store::AnyStore;
+use tollgate::store::memory::MemoryStore;
+use tollgate::store::redis::{Layout, RedisConfig, RedisStore, RedisUrl};
+
+/// Half past an hour, so that no window ends while a case runs.
+const START_US: u64 = 1_800_001_800_000_000;
+
+/// The hand of a clock that is moved by hand.
+struct Hand(Arc<AtomicU64>);
+
+impl TestTime for Hand {
+    fn forward(&self, by: Duration) {
+        self.0.fetch_add(micros(by), Ordering::SeqCst);
+    }
+
+    fn back(&self, by: Duration) {
+        self.0.fetch_sub(micros(by), Ordering::SeqCst);
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).expect("not for ever")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn memory_keeps_the_contract() {
+    let (clock, hand) = Clock::manual(START_US);
+    store_contract(&Arc::new(MemoryStore::with_clock(clock)), &Hand(hand)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_chosen_store_keeps_the_contract() {
+    let (clock, hand) = Clock::manual(START_US);
+    store_contract(&Arc::new(AnyStore::Memory(MemoryStore::with_clock(clock))), &Hand(hand)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_keeps_the_contract_packed() {
+    redis_keeps_the_contract(Layout::Packed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_keeps_the_contract_hash() {
+    redis_keeps_the_contract(Layout::Hash).await;
+}
+
+async fn redis_keeps_the_contract(layout: Layout) {
+    let server = RedisServer::builder().clock_shim().start().await;
+    server.clock().freeze_at_us(i64::try_from(START_US).expect("a time of this millennium"));
+    let mut config = RedisConfig::new(RedisUrl::parse(&server.url()).expect("a URL of testkit's"));
+    config.layout = layout;
+    config.pool_size = 4;
+    config.key_prefix = testkit::unique_prefix();
+    // A machine busy with other tests must not fail this one.
+    config.read_timeout = Duration::from_secs(20);
+    config.write_timeout = Duration::from_secs(20);
+    config.dial_timeout = Duration::from_secs(20);
+    let store = Arc::new(RedisStore::new(config).expect("no TLS to go wrong"));
+    store_contract(&store, server.clock()).await;
+}
