@@ -1,5 +1,6 @@
 //! The `redis` section: where Redis is, how patient we are with it, and what answers without it.
 
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(super) fn check(
         Whereabouts::Nowhere => Some((None, outage)),
         Whereabouts::At(url) => {
             let mut config = RedisConfig::new(url);
+            // Each worker keeps to a connection of its own, so there are as many of them by default.
+            config.pool_size = config.pool_size.max(overrides.workers.map_or(1, NonZeroUsize::get));
             settings.apply(&mut config);
             Some((Some(config), outage))
         }
