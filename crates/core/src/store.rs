@@ -39,14 +39,9 @@ pub trait Store: Send + Sync + 'static {
     /// Forgets keys: their next visitors find whole limits.
     fn forget(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Asks whether the store is well, by writing as a take would, and says how many instances
-    /// are alive. What an open guard calls, and what a healthy one calls now and then.
+    /// Called about once a second: a shared store shows this instance alive, by writing as a take
+    /// would, and says how many are; an embedded one may tidy up. An open guard probes with it.
     fn heartbeat(&self) -> impl Future<Output = Result<Heartbeat, StoreError>> + Send;
-
-    /// Whether state is shared with other instances, and so can be away. An embedded store cannot.
-    fn is_shared(&self) -> bool {
-        true
-    }
 }
 
 /// What a heartbeat brought back.

@@ -145,7 +145,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
 fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine<AnyStore>, RunError> {
     let policy = Policy::try_new(FIRST_VERSION, config.rules.clone())?;
     let store = match &config.redis {
-        Some(redis) => AnyStore::Redis(Box::new(RedisStore::new(redis.clone())?)),
+        Some(redis) => AnyStore::Redis(RedisStore::new(redis.clone())?),
         None => AnyStore::Memory(memory(config)),
     };
     let observer: Arc<dyn Observer> = Arc::<EngineMetrics>::clone(&telemetry.engine);

@@ -234,10 +234,18 @@ impl<S: Store> Engine<S> {
             if let Ok(beat) = beat {
                 inner.fallback.saw_instances(beat.instances);
             }
-            let pause = if inner.guard.is_open() { PROBE_EVERY } else { HEARTBEAT_EVERY };
+            let (is_open, opened) = (inner.guard.is_open(), inner.guard.opened());
             drop(inner);
-            // Jitter keeps a fleet that lost its store together from returning in step.
-            tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+            if !is_open {
+                // A guard that opens meanwhile does not wait for the next heartbeat to be due.
+                let _ = tokio::time::timeout(jittered(HEARTBEAT_EVERY), opened.notified()).await;
+            }
+            let Some(inner) = watched.inner.upgrade() else { return };
+            let is_open = inner.guard.is_open();
+            drop(inner);
+            if is_open {
+                tokio::time::sleep(jittered(PROBE_EVERY)).await;
+            }
         }
     }
 
@@ -245,6 +253,11 @@ impl<S: Store> Engine<S> {
     pub fn downgrade(&self) -> WeakEngine<S> {
         WeakEngine { inner: Arc::downgrade(&self.inner) }
     }
+}
+
+/// Keeps a fleet that lost its store together from returning in step.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(0.75 + fastrand::f64() / 2.0)
 }
 
 /// A handle that does not keep its engine alive.
@@ -324,8 +337,8 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
-    /// Puts the engine together. On a tokio runtime it also starts [`Engine::watch`] for stores
-    /// that are shared; elsewhere, run that yourself.
+    /// Puts the engine together. On a tokio runtime it also starts [`Engine::watch`]; elsewhere,
+    /// run that yourself.
     pub fn build(self) -> Engine<S> {
         let EngineBuilder {
             store,
@@ -338,7 +351,6 @@ impl<S: Store> EngineBuilder<S> {
             observer,
         } = self;
         observer.policy_swapped(&policy);
-        let is_shared = store.is_shared();
         let engine = Engine {
             inner: Arc::new(Inner {
                 policy: ArcSwap::from_pointee(policy),
@@ -348,7 +360,7 @@ impl<S: Store> EngineBuilder<S> {
                 observer,
             }),
         };
-        if is_shared && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(Engine::watch(engine.downgrade()));
         }
         engine

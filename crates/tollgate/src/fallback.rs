@@ -1,7 +1,9 @@
 //! What a rule's `on_outage` means, carried out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tollgate_core::algorithm::Algorithm;
 use tollgate_core::check::Check;
 use tollgate_core::decision::{Decision, Found, Outcome, Take};
@@ -17,6 +19,10 @@ use crate::store::memory::MemoryStore;
 /// When to come back, said under `deny`: nobody knows when the store will be well.
 const RETRY_UNDER_DENY: Micros = Micros::SECOND;
 
+/// How long fewer instances must be seen before they are believed to be all. A store that lost its
+/// state shows an instance only itself at first; by then every one that is alive has been heard.
+const FEWER_AFTER: Duration = Duration::from_secs(2);
+
 /// Decides while the store does not.
 #[derive(Debug)]
 pub struct Fallback {
@@ -26,17 +32,32 @@ pub struct Fallback {
     on_outage: OnOutage,
     instances_min: u32,
     instances_seen: AtomicU32,
+    /// Since when fewer have been seen than are believed in.
+    fewer_since: Mutex<Option<Instant>>,
 }
 
 impl Fallback {
     /// A fallback that answers `on_outage` for what names none, and shares limits among at least
     /// `instances_min`.
     pub fn new(local: MemoryStore, on_outage: OnOutage, instances_min: u32) -> Fallback {
-        Fallback { local, on_outage, instances_min: instances_min.max(1), instances_seen: AtomicU32::new(1) }
+        Fallback {
+            local,
+            on_outage,
+            instances_min: instances_min.max(1),
+            instances_seen: AtomicU32::new(1),
+            fewer_since: Mutex::new(None),
+        }
     }
 
-    /// Remembers how many instances a heartbeat saw.
+    /// Remembers how many instances a heartbeat saw: more at once, fewer only after a while.
     pub fn saw_instances(&self, instances: u32) {
+        let mut fewer_since = self.fewer_since.lock();
+        if instances < self.instances_seen.load(Ordering::Relaxed)
+            && fewer_since.get_or_insert_with(clock::instant).elapsed() < FEWER_AFTER
+        {
+            return;
+        }
+        *fewer_since = None;
         self.instances_seen.store(instances, Ordering::Relaxed);
     }
 

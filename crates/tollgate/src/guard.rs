@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tollgate_core::store::StoreError;
 
 use crate::clock;
@@ -29,9 +30,13 @@ pub struct Guard {
     deadline: Duration,
     failures_to_open: u32,
     failures: AtomicU32,
+    /// When the first of the present failures came, in microseconds since the guard was made.
+    failing_since_us: AtomicU64,
+    made: Instant,
     /// Odd while open. Counting transitions lets a late failure tell that it is of an older time.
     epoch: AtomicU64,
     outage: Mutex<Option<Outage>>,
+    opened: Arc<Notify>,
     observer: Arc<dyn Observer>,
 }
 
@@ -51,8 +56,11 @@ impl Guard {
             deadline,
             failures_to_open: failures_to_open.max(1),
             failures: AtomicU32::new(0),
+            failing_since_us: AtomicU64::new(0),
+            made: clock::instant(),
             epoch: AtomicU64::new(0),
             outage: Mutex::new(None),
+            opened: Arc::default(),
             observer,
         }
     }
@@ -65,6 +73,11 @@ impl Guard {
     /// The present outage, if there is one.
     pub fn outage(&self) -> Option<Outage> {
         self.outage.lock().clone()
+    }
+
+    /// Told once each time the guard opens, so that whoever probes need not look all the time.
+    pub fn opened(&self) -> Arc<Notify> {
+        Arc::clone(&self.opened)
     }
 
     /// Runs one call, unless the guard is open, for at most the deadline.
@@ -116,25 +129,44 @@ impl Guard {
         self.observer.called(&Call { operation, took: started.elapsed(), error: result.as_ref().err() });
         match &result {
             Ok(_) => self.failures.store(0, Ordering::Relaxed),
-            Err(error) => self.failed(epoch, error),
+            Err(error) => self.failed(epoch, started, error),
         }
         result
     }
 
     /// Counts a failure, and opens the guard if it is one too many.
-    fn failed(&self, epoch: u64, error: &StoreError) {
+    ///
+    /// Calls that time out together saw one and the same stall. That is one failure, not several in
+    /// a row: to open the guard, a call that began after the first of them must time out too.
+    fn failed(&self, epoch: u64, started: Instant, error: &StoreError) {
+        // One that began before the guard last changed says nothing about the store now.
+        if epoch % 2 == 1 || epoch != self.epoch.load(Ordering::Acquire) {
+            return;
+        }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        if failures < self.failures_to_open || epoch % 2 == 1 {
+        if failures == 1 {
+            self.failing_since_us.store(self.micros_until(clock::instant()), Ordering::Relaxed);
+        }
+        if failures < self.failures_to_open {
+            return;
+        }
+        if matches!(error, StoreError::TimedOut { .. })
+            && self.micros_until(started) < self.failing_since_us.load(Ordering::Relaxed)
+        {
             return;
         }
         let mut outage = self.outage.lock();
-        // Closed -> Open, once: of many calls that failed together only the first opens it, and
-        // one that began before the guard last closed says nothing about the store now.
+        // Closed -> Open, once: of many calls that failed together only the first opens it.
         if self.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             *outage = Some(Outage { since: clock::instant(), error: error.clone() });
+            self.opened.notify_one();
             self.observer.guard_changed(&GuardChange::Opened { error });
             tracing::warn!(error = %error, "store set aside after repeated failures; rules answer by on_outage");
         }
+    }
+
+    fn micros_until(&self, moment: Instant) -> u64 {
+        u64::try_from(moment.saturating_duration_since(self.made).as_micros()).unwrap_or(u64::MAX)
     }
 
     /// Open -> Closed.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use testkit::{RedisServer, TestTime, store_contract};
+use tollgate::Micros;
 use tollgate::clock::Clock;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
@@ -32,14 +33,15 @@ fn micros(span: Duration) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn memory_keeps_the_contract() {
-    let (clock, hand) = Clock::manual(START_US);
-    store_contract(&Arc::new(MemoryStore::with_clock(clock)), &Hand(hand)).await;
+    let (clock, hand) = Clock::manual(Micros(START_US));
+    store_contract(&Arc::new(MemoryStore::builder().clock(clock).build()), &Hand(hand)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_chosen_store_keeps_the_contract() {
-    let (clock, hand) = Clock::manual(START_US);
-    store_contract(&Arc::new(AnyStore::Memory(MemoryStore::with_clock(clock))), &Hand(hand)).await;
+    let (clock, hand) = Clock::manual(Micros(START_US));
+    store_contract(&Arc::new(AnyStore::Memory(MemoryStore::builder().clock(clock).build())), &Hand(hand))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -18,7 +18,7 @@ pub enum AnyStore {
     /// This process' own memory.
     Memory(MemoryStore),
     /// A shared Redis.
-    Redis(Box<RedisStore>),
+    Redis(RedisStore),
 }
 
 impl Store for AnyStore {
@@ -54,13 +54,6 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.heartbeat().await,
             AnyStore::Redis(store) => store.heartbeat().await,
-        }
-    }
-
-    fn is_shared(&self) -> bool {
-        match self {
-            AnyStore::Memory(store) => store.is_shared(),
-            AnyStore::Redis(store) => store.is_shared(),
         }
     }
 }

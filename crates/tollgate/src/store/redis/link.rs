@@ -64,6 +64,8 @@ pub(super) struct Shared {
     pub dial_errors: AtomicU64,
     /// Wakes links that pause between dials.
     pub nudge: Notify,
+    /// Tells of every connection that has been opened.
+    pub opened: Notify,
 }
 
 /// A handle to one connection and its task.
@@ -158,6 +160,7 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
                 }
                 let born = Instant::now();
                 status.up();
+                shared.opened.notify_waiters();
                 let end = serve(stream, &shared, &mut requests, &status).await;
                 status.is_open.store(false, Ordering::Relaxed);
                 let End::Lost(why) = end else { return };

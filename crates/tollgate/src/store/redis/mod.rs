@@ -20,11 +20,14 @@ pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
 pub use inspect::{Content, Inspected};
 
 use std::cell::RefCell;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
@@ -46,6 +49,13 @@ use wire::Reply;
 /// How long an instance counts as alive after it was last heard.
 const ALIVE_FOR: Micros = Micros::from_secs(5);
 
+/// How long the connections of checks may take to follow the one of heartbeats back. Bounded,
+/// because one of them may belong to a runtime that nobody drives.
+const FOLLOW_MAX: Duration = Duration::from_secs(1);
+
+/// The pause before a connection that refused to ask is asked to again.
+const FOLLOW_PAUSE: Duration = Duration::from_millis(5);
+
 /// Keeps state in one Redis or Valkey.
 #[derive(Debug)]
 pub struct RedisStore {
@@ -58,9 +68,11 @@ pub struct RedisStore {
     slots_given: AtomicUsize,
     /// Heartbeats have their own connection, so that a probe does not queue behind checks.
     control: Slot,
+    /// Since when heartbeats have been answered, one after the other.
+    answering_since: Mutex<Option<Instant>>,
     instance: String,
     malformed: AtomicU64,
-    survey: Mutex<Survey>,
+    survey: Arc<Mutex<Survey>>,
 }
 
 /// What a Redis store can say about itself.
@@ -109,7 +121,7 @@ struct Survey {
     used_memory: Option<u64>,
     max_memory: Option<u64>,
     keys: Option<u64>,
-    taken: Option<std::time::Instant>,
+    asked: Option<Instant>,
 }
 
 thread_local! {
@@ -134,9 +146,10 @@ impl RedisStore {
             slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
             slots_given: AtomicUsize::new(0),
             control: Slot::default(),
+            answering_since: Mutex::default(),
             instance: format!("{:016x}", fastrand::u64(..)),
             malformed: AtomicU64::new(0),
-            survey: Mutex::default(),
+            survey: Arc::default(),
             shared: Arc::new(Shared {
                 config,
                 tls,
@@ -145,6 +158,7 @@ impl RedisStore {
                 dials: AtomicU64::new(0),
                 dial_errors: AtomicU64::new(0),
                 nudge: Notify::new(),
+                opened: Notify::new(),
             }),
         })
     }
@@ -247,6 +261,15 @@ impl RedisStore {
         Err(reply::bad("windows that stay stale"))
     }
 
+    /// Waits until every connection of checks answers as well. Otherwise a store that has just
+    /// called itself well would send the next checks to a dead connection, and be set aside again.
+    async fn others_follow(&self) {
+        let links = self.slots.iter().filter_map(|slot| slot.lock().clone());
+        let mut following: JoinSet<()> =
+            links.filter(|link| !link.is_dead()).map(|link| follow(link, Arc::clone(&self.shared))).collect();
+        while following.join_next().await.is_some() {}
+    }
+
     fn count_malformed(&self, decisions: &[Decision]) {
         let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
         if malformed > 0 {
@@ -256,30 +279,58 @@ impl RedisStore {
     }
 
     /// Asks Redis about its memory and its keys, now and then, where the user may.
-    async fn survey(&self, link: &Link) {
-        const EVERY: std::time::Duration = std::time::Duration::from_secs(5);
-        if self.survey.lock().taken.is_some_and(|taken| taken.elapsed() < EVERY) {
+    ///
+    /// On the side: whether Redis is well must not wait for what it says about itself, and a
+    /// deadline that holds one trip need not hold two.
+    fn survey(&self, link: &Link) {
+        const EVERY: Duration = Duration::from_secs(5);
+        let mut survey = self.survey.lock();
+        if survey.asked.is_some_and(|asked| asked.elapsed() < EVERY) {
             return;
         }
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, [&b"INFO"[..], b"memory"].into_iter());
-        let info = link.call(bytes, 1).await;
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, [&b"DBSIZE"[..]].into_iter());
-        let keys = link.call(bytes, 1).await;
+        survey.asked = Some(clock::instant());
+        tokio::spawn(ask_survey(link.clone(), Arc::clone(&self.survey)));
+    }
+}
 
-        let mut survey = self.survey.lock();
-        survey.taken = Some(clock::instant());
-        if let Ok(Reply::Bulk(info)) = info {
-            let info = String::from_utf8_lossy(&info);
-            let field =
-                |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-            survey.used_memory = field("used_memory:");
-            survey.max_memory = field("maxmemory:").filter(|&bytes| bytes > 0);
+/// Returns when a link answers. It may be between dials, or hold on to a server that does not.
+async fn follow(link: Link, shared: Arc<Shared>) {
+    loop {
+        let mut opened = pin!(shared.opened.notified());
+        opened.as_mut().enable();
+        if !link.is_open() {
+            // If it pauses between dials: the server it waits for is there.
+            shared.nudge.notify_waiters();
+            opened.await;
+            continue;
         }
-        if let Ok(Reply::Integer(count)) = keys {
-            survey.keys = u64::try_from(count).ok();
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, [&b"PING"[..]].into_iter());
+        // A user that may not PING is answered too.
+        if link.call(bytes, 1).await.is_ok() {
+            return;
         }
+        tokio::time::sleep(FOLLOW_PAUSE).await;
+    }
+}
+
+async fn ask_survey(link: Link, survey: Arc<Mutex<Survey>>) {
+    let mut bytes = Vec::new();
+    wire::command(&mut bytes, [&b"INFO"[..], b"memory"].into_iter());
+    let info = link.call(bytes, 1).await;
+    let mut bytes = Vec::new();
+    wire::command(&mut bytes, [&b"DBSIZE"[..]].into_iter());
+    let keys = link.call(bytes, 1).await;
+
+    let mut survey = survey.lock();
+    if let Ok(Reply::Bulk(info)) = info {
+        let info = String::from_utf8_lossy(&info);
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        survey.used_memory = field("used_memory:");
+        survey.max_memory = field("maxmemory:").filter(|&bytes| bytes > 0);
+    }
+    if let Ok(Reply::Integer(count)) = keys {
+        survey.keys = u64::try_from(count).ok();
     }
 }
 
@@ -354,10 +405,15 @@ impl Store for RedisStore {
         ];
         let mut bytes = Vec::new();
         wire::command(&mut bytes, words.into_iter().map(str::as_bytes));
+        // Forgotten unless this one is answered too, also if the caller gives it up.
+        let since = self.answering_since.lock().take();
         let answer = reply::integers(self.run(&link, script, bytes).await?, 2)?;
-        // Others wait between dials; the server they wait for is there.
-        self.shared.nudge.notify_waiters();
-        self.survey(&link).await;
+        let since = since.unwrap_or_else(clock::instant);
+        *self.answering_since.lock() = Some(since);
+        self.survey(&link);
+        if since.elapsed() < FOLLOW_MAX {
+            self.others_follow().await;
+        }
         Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
     }
 }

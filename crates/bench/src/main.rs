@@ -1,0 +1,18 @@
+//! Measures what the documentation states: `cargo run --release -p bench -- core`.
+//!
+//! One module per part; each prints a table in Markdown.
+#![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
+
+mod memory;
+
+use anyhow::{Result, bail};
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["core", parts @ ..] => memory::run(parts),
+        ["memory-child", part @ ..] => memory::child(part),
+        _ => bail!("usage: bench core [time|quick|bytes|instructions]..."),
+    }
+}

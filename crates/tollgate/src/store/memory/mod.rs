@@ -1,0 +1,299 @@
+//! State in this process's memory: for tests, for single instances, and for outages.
+//!
+//! Sharded by a keyed hash; a visit locks one shard, an ask of several checks locks its shards in
+//! ascending order and holds them until all is spent or undone. Memory is bounded: the table is
+//! laid out once for the stated maximum and never grows. Where a general-purpose cache evicts the
+//! oldest entry, this one forgets only limits that are whole again, for which forgetting is free.
+//! So a flood of new keys cannot reset a drained bucket: at the bound the newcomers of one scope
+//! and limit share one overflow bucket instead.
+//!
+//! In reading order: [`hash`] makes a key 128 bits, [`table`] finds them, [`shape`] turns slots into
+//! the core's states, [`logs`] keeps what fits no slot, [`shard`] is one visit.
+//!
+//! Proved by: memory/tests, testkit::contract
+
+mod hash;
+mod logs;
+mod room;
+mod several;
+mod shape;
+mod shard;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use parking_lot::{Mutex, MutexGuard};
+use tollgate_core::algorithm::{Algorithm, Kind};
+use tollgate_core::check::{Check, Refund};
+use tollgate_core::decision::{Decision, Refunded};
+use tollgate_core::few::Few;
+use tollgate_core::key::Key;
+use tollgate_core::store::{Heartbeat, Store, StoreError};
+
+use self::hash::{KeyHash, KeyHasher};
+use self::room::Room;
+use self::shape::Shapes;
+use self::shard::{Shard, Visitor, refusal_for_want_of_room};
+use crate::clock::Clock;
+
+/// The most keys remembered unless set.
+pub const MAX_KEYS: u64 = 1_000_000;
+/// The most bytes of sliding logs unless set.
+pub const LOG_BYTES_MAX: u64 = 64 << 20;
+
+/// Overflow buckets: one per scope and limit that ever found the store full.
+const OVERFLOW_KEYS: u64 = 4096;
+/// Few enough to stay in the cache, enough that two threads seldom meet.
+const SHARDS_PER_CORE: usize = 16;
+/// Fewer keys than this per shard would spread too unevenly.
+const SHARD_KEYS_MIN: u64 = 1024;
+/// Groups a heartbeat sweeps.
+const SWEEP_PER_HEARTBEAT: usize = 64;
+
+/// Limiter state in memory.
+///
+/// ```
+/// use tollgate::store::memory::MemoryStore;
+///
+/// let store = MemoryStore::builder().max_keys(100_000).build();
+/// assert_eq!(store.live_keys(), 0);
+/// ```
+#[derive(Debug)]
+pub struct MemoryStore {
+    shards: Box<[Aligned]>,
+    hasher: KeyHasher,
+    clock: Clock,
+    room: Room,
+    overflow: Mutex<Shard>,
+    overflow_room: Room,
+    overflowed: AtomicU64,
+    sweeps: AtomicUsize,
+}
+
+/// Its own cache lines, so that one shard's lock does not slow down its neighbour's.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Aligned(Mutex<Shard>);
+
+/// Settings of a [`MemoryStore`].
+#[derive(Debug, Clone)]
+pub struct Builder {
+    max_keys: u64,
+    log_bytes_max: u64,
+    shards: Option<u64>,
+    clock: Clock,
+}
+
+impl MemoryStore {
+    /// A store with the default bounds.
+    pub fn new() -> MemoryStore {
+        MemoryStore::builder().build()
+    }
+
+    /// A store with bounds of your own.
+    pub fn builder() -> Builder {
+        Builder { max_keys: MAX_KEYS, log_bytes_max: LOG_BYTES_MAX, shards: None, clock: Clock::system() }
+    }
+
+    /// Keys remembered now, some of which may be whole again and not yet swept.
+    pub fn live_keys(&self) -> u64 {
+        self.room.keys()
+    }
+
+    /// The most keys it remembers.
+    pub fn max_keys(&self) -> u64 {
+        self.room.keys_max()
+    }
+
+    /// Takes that were answered from an overflow bucket, or refused, for want of room.
+    pub fn overflowed(&self) -> u64 {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+
+    /// hot path: one lock, no allocation.
+    #[inline]
+    fn take_one(&self, check: &Check<'_>) -> Decision {
+        let visitor = self.visitor(check);
+        let mut shard = self.shard(visitor.hash).lock();
+        if let Algorithm::TokenBucket(bucket) = check.algorithm
+            && let Some(decision) = shard.take_bucket(&visitor, bucket)
+        {
+            return decision;
+        }
+        self.take_any(shard, &visitor)
+    }
+
+    #[inline(never)]
+    fn take_any(&self, mut shard: MutexGuard<'_, Shard>, visitor: &Visitor<'_>) -> Decision {
+        let taken = shard.take(visitor, &self.room);
+        drop(shard);
+        taken.map_or_else(|| self.take_overflow(visitor.check), |(decision, _)| decision)
+    }
+
+    fn peek_one(&self, check: &Check<'_>) -> Decision {
+        let visitor = self.visitor(check);
+        let peeked = self.shard(visitor.hash).lock().peek(&visitor, &self.room);
+        peeked.unwrap_or_else(|| {
+            let visitor = self.overflow_visitor(check);
+            let peeked = self.overflow.lock().peek(&visitor, &self.overflow_room);
+            peeked.unwrap_or_else(|| refusal_for_want_of_room(check.algorithm, visitor.now))
+        })
+    }
+
+    #[cold]
+    fn take_overflow(&self, check: &Check<'_>) -> Decision {
+        self.overflowed.fetch_add(1, Ordering::Relaxed);
+        let visitor = self.overflow_visitor(check);
+        let taken = self.overflow.lock().take(&visitor, &self.overflow_room);
+        taken.map_or_else(|| refusal_for_want_of_room(check.algorithm, visitor.now), |(decision, _)| decision)
+    }
+
+    /// A take that found no place of its own is not given back: its overflow bucket is shared, and
+    /// only ever charged too much.
+    fn refund_one(&self, refund: &Refund<'_>) -> Refunded {
+        let visitor = self.visitor(&refund.check);
+        self.shard(visitor.hash).lock().refund(&visitor, refund.take, &self.room)
+    }
+
+    fn forget_one(&self, key: &Key<'_>) {
+        for kind in Kind::ALL {
+            let hash = self.hasher.key(key, kind);
+            self.shard(hash).lock().forget(hash, &self.room);
+        }
+    }
+
+    /// Sweeps a little of one shard, each time of the next.
+    fn sweep(&self) {
+        let turn = self.sweeps.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        let now = self.clock.now();
+        self.shards[turn].0.lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
+    }
+
+    #[inline]
+    fn visitor<'a>(&'a self, check: &'a Check<'a>) -> Visitor<'a> {
+        let hash = self.hasher.key(&check.key, check.algorithm.kind());
+        Visitor { hash, check, now: self.clock.now(), clock: &self.clock }
+    }
+
+    fn overflow_visitor<'a>(&'a self, check: &'a Check<'a>) -> Visitor<'a> {
+        let hash = self.hasher.overflow(check.key.scope, check.algorithm);
+        Visitor { hash, check, now: self.clock.now(), clock: &self.clock }
+    }
+
+    #[inline]
+    fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
+        &self.shards[self.shard_of(hash)].0
+    }
+
+    /// By the bits that slots do not keep. The number of shards is a power of two.
+    #[inline]
+    fn shard_of(&self, hash: KeyHash) -> usize {
+        (hash.second >> 48) as usize & (self.shards.len() - 1)
+    }
+
+    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
+        self.shards[shard].0.lock()
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> MemoryStore {
+        MemoryStore::new()
+    }
+}
+
+impl Builder {
+    /// The most keys to remember, at least 1. Memory for them is laid out at once and used as keys
+    /// come: about 55 bytes each.
+    #[must_use]
+    pub fn max_keys(mut self, keys: u64) -> Builder {
+        self.max_keys = keys.max(1);
+        self
+    }
+
+    /// The most bytes of sliding logs to remember.
+    #[must_use]
+    pub fn log_bytes_max(mut self, bytes: u64) -> Builder {
+        self.log_bytes_max = bytes;
+        self
+    }
+
+    /// Where to read the time; tests bring a clock of their own.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.clock = clock;
+        self
+    }
+
+    #[cfg(test)]
+    fn shards(mut self, shards: u64) -> Builder {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// Lays out the memory.
+    pub fn build(self) -> MemoryStore {
+        let Builder { max_keys, log_bytes_max, shards, clock } = self;
+        let least = slots_for(max_keys).div_ceil(Shapes::SLOTS_MAX).next_power_of_two();
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let most = to_usize(max_keys / SHARD_KEYS_MIN).max(1);
+        let usual = (cores * SHARDS_PER_CORE).min(most).next_power_of_two();
+        let shards = shards.map_or(usual.max(least), to_usize);
+        let slots = slots_for(max_keys).div_ceil(shards);
+        MemoryStore {
+            shards: (0..shards).map(|_| Aligned(Mutex::new(Shard::new(slots)))).collect(),
+            hasher: KeyHasher::random(),
+            clock,
+            room: Room::new(max_keys, log_bytes_max),
+            overflow: Mutex::new(Shard::new(slots_for(OVERFLOW_KEYS))),
+            overflow_room: Room::new(OVERFLOW_KEYS, log_bytes_max / 8),
+            overflowed: AtomicU64::new(0),
+            sweeps: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// Half as many again as keys: searches stay short, and no shard is full before the store is.
+fn slots_for(keys: u64) -> usize {
+    to_usize(keys + keys.div_ceil(2))
+}
+
+fn to_usize(n: u64) -> usize {
+    usize::try_from(n).expect("more keys than this machine can address")
+}
+
+impl Store for MemoryStore {
+    async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        Ok(match checks {
+            [check] => Few::One(self.take_one(check)),
+            checks => self.take_several(checks),
+        })
+    }
+
+    async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        Ok(match checks {
+            [check] => Few::One(self.peek_one(check)),
+            checks => self.peek_several(checks),
+        })
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
+        Ok(refunds.iter().map(|refund| self.refund_one(refund)).collect())
+    }
+
+    async fn forget(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+        for key in keys {
+            self.forget_one(key);
+        }
+        Ok(())
+    }
+
+    async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
+        self.sweep();
+        Ok(Heartbeat { instances: 1 })
+    }
+}

@@ -1,0 +1,176 @@
+//! A reply belongs to its request, and a request is sent once, whatever happens in between.
+//!
+//! Spends are counted in Redis itself, by windows of a day whose limits lie 100 000 apart: a reply
+//! to somebody else's request would show a remainder that cannot be.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use testkit::{ChaosProxy, RedisServer, unique_prefix};
+use tollgate::core::check::Check;
+use tollgate::core::decision::Decision;
+use tollgate::core::key::Key;
+use tollgate::core::store::{Store, StoreError};
+use tollgate::observe::Observer;
+use tollgate::store::redis::RedisStore;
+use tollgate::{Algorithm, Cost, Engine, InlineLimit, Kind, Rate, Source};
+
+use crate::stand::{DEADLINE, Heard, is_unknown, store};
+
+/// How many ask at once, each with a key and a limit of its own.
+const ASKERS: u32 = 16;
+
+/// How far apart their limits are: more than any of them asks.
+const APART: u32 = 100_000;
+
+fn limit_of(asker: u32) -> InlineLimit {
+    let rate = Rate::parse(&format!("{}/d", APART * (asker + 1))).unwrap();
+    InlineLimit::new(Algorithm::try_new(Kind::FixedWindow, rate, None, 1).unwrap(), rate.period())
+}
+
+fn check_of<'a>(limit: &'a InlineLimit, subject: &'a str) -> Check<'a> {
+    let key = Key { scope: limit.scope(), subject: subject.as_bytes() };
+    Check { key, algorithm: limit.algorithm(), cost: Cost::ONE }
+}
+
+async fn take(store: &RedisStore, limit: &InlineLimit, subject: &str) -> Result<Decision, StoreError> {
+    store.take(&[check_of(limit, subject)]).await.map(|decisions| decisions[0])
+}
+
+/// What Redis has on record as spent.
+async fn spent(store: &RedisStore, limit: &InlineLimit, subject: &str) -> u32 {
+    let peeked = store.peek(&[check_of(limit, subject)]).await.unwrap();
+    peeked[0].limit - peeked[0].remaining
+}
+
+/// What one asker knows.
+#[derive(Debug, Default)]
+struct Tally {
+    asked: u32,
+    allowed: u32,
+    dropped: u32,
+}
+
+/// Asks for a while, gives up on some answers, and holds every answer against what can be true.
+async fn ask_impatiently(engine: Engine<RedisStore>, asker: u32, until: tokio::time::Instant) -> Tally {
+    let (limit, subject) = (limit_of(asker), format!("asker-{asker}"));
+    let whole = limit.algorithm().limit();
+    let mut tally = Tally::default();
+    let mut last = whole;
+    while tokio::time::Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        tally.asked += 1;
+        // Now and then a caller goes away in the middle of its ask.
+        let patience = if fastrand::u8(..4) == 0 { fastrand::u64(..20_000) } else { 10_000_000 };
+        let answer = tokio::time::timeout(Duration::from_micros(patience), engine.check(&subject, &limit));
+        let Ok(verdict) = answer.await else {
+            tally.dropped += 1;
+            continue;
+        };
+        if verdict.source != Source::Store {
+            continue;
+        }
+        let remaining = verdict.checks[0].decision.remaining;
+        tally.allowed += 1;
+        let possible = whole - tally.asked..=whole - tally.allowed;
+        assert!(possible.contains(&remaining), "{subject}: {remaining} left, possible {possible:?}");
+        assert!(remaining < last, "{subject}: {remaining} left after {last}");
+        last = remaining;
+    }
+    tally
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_reply_answers_nobody_else_and_nothing_is_spent_twice() {
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    let prefix = unique_prefix();
+    let heard = Arc::new(Heard::default());
+    let engine = Engine::builder(store(&proxy.url(), &prefix))
+        .deadline(DEADLINE)
+        // Never set aside: the faults are to meet requests.
+        .failures_to_open(u32::MAX)
+        .observer(Arc::clone(&heard) as Arc<dyn Observer>)
+        .build();
+
+    let until = tokio::time::Instant::now() + Duration::from_secs(3);
+    let askers: Vec<_> =
+        (0..ASKERS).map(|asker| tokio::spawn(ask_impatiently(engine.clone(), asker, until))).collect();
+    while tokio::time::Instant::now() < until {
+        match fastrand::u8(..16) {
+            0..2 => proxy.hold_replies(),
+            2 => proxy.cut_existing(),
+            3..9 => proxy.delay_replies(Duration::from_millis(fastrand::u64(20..40))),
+            _ => proxy.pass(),
+        }
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(10..80))).await;
+    }
+    proxy.pass();
+
+    let direct = store(&server.url(), &prefix);
+    let (mut spent_in_all, mut allowed_in_all, mut dropped_in_all) = (0, 0, 0);
+    for (asker, task) in (0..).zip(askers) {
+        let tally = task.await.unwrap();
+        let spent = spent(&direct, &limit_of(asker), &format!("asker-{asker}")).await;
+        assert!((tally.allowed..=tally.asked).contains(&spent), "asker {asker}: {spent} spent, {tally:?}");
+        spent_in_all += u64::from(spent);
+        allowed_in_all += u64::from(tally.allowed);
+        dropped_in_all += u64::from(tally.dropped);
+    }
+    let unknown = heard.unknown.load(Ordering::SeqCst);
+    println!("{spent_in_all} spent, {allowed_in_all} allowed, {unknown} unknown, {dropped_in_all} dropped");
+    println!("errors {:?}", heard.errors());
+    assert!(unknown > 30 && dropped_in_all > 10, "too few faults met a request");
+    assert!(allowed_in_all > 200, "too few answers came through");
+    assert!(spent_in_all <= allowed_in_all + unknown + dropped_in_all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_whose_reply_was_lost_is_never_sent_again() {
+    const ROUNDS: u32 = 20;
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    let store = store(&proxy.url(), &unique_prefix());
+    let limit = limit_of(0);
+    for _ in 0..ROUNDS {
+        // Connected and loaded, so that the next request is the take and nothing else.
+        testkit::eventually("the link is up", || {
+            store.stats().connections_open > 0 || {
+                store.warm();
+                false
+            }
+        })
+        .await;
+        while take(&store, &limit, "warm").await.is_err() {}
+        proxy.cut_after_request_bytes(1);
+        let lost = take(&store, &limit, "me").await;
+        assert!(matches!(lost, Err(StoreError::Lost { .. })), "{lost:?}");
+        assert!(is_unknown(&lost));
+    }
+    while take(&store, &limit, "warm").await.is_err() {}
+    // Each was executed, once.
+    assert_eq!(spent(&store, &limit, "me").await, ROUNDS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_outlived_its_caller_is_not_sent_after_all() {
+    let mut server = RedisServer::start().await;
+    let prefix = unique_prefix();
+    let store = store(&server.url(), &prefix);
+    let limit = limit_of(0);
+    take(&store, &limit, "me").await.unwrap();
+    // Accepts and does not greet: asks wait for the dial, and their callers leave.
+    server.restart().await;
+    server.pause();
+    for _ in 0..20 {
+        let left = tokio::time::timeout(DEADLINE, take(&store, &limit, "me")).await;
+        assert!(left.is_err() || left.unwrap().is_err());
+    }
+    server.resume();
+    let mut answered = 0;
+    while answered < 5 {
+        answered += u32::from(take(&store, &limit, "me").await.is_ok());
+    }
+    assert_eq!(spent(&store, &limit, "me").await, 5);
+}
