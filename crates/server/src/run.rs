@@ -159,8 +159,14 @@ fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine<AnyStore>, Ru
         .build())
 }
 
-fn memory(_config: &Config) -> MemoryStore {
-    MemoryStore::default()
+/// A bounded memory: the store itself, or what `local` decides from while Redis is away.
+fn memory(config: &Config) -> MemoryStore {
+    let builder = MemoryStore::builder();
+    match config.memory.max_keys {
+        Some(keys) => builder.max_keys(keys),
+        None => builder,
+    }
+    .build()
 }
 
 fn open_http(

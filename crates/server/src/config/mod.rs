@@ -37,7 +37,6 @@ pub(crate) struct Config {
     /// Where state lives: `None` is this process' memory.
     pub(crate) redis: Option<RedisConfig>,
     pub(crate) outage: OutageConfig,
-    #[expect(dead_code, reason = "checked already; read once the memory store has a bound to set")]
     pub(crate) memory: MemoryConfig,
     pub(crate) limits: Limits,
     pub(crate) log: LogConfig,
