@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
 mod memory;
+mod redis;
 
 use anyhow::{Result, bail};
 
@@ -11,8 +12,10 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
+        ["core", "redis"] => redis::run(),
+        ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
         ["memory-child", part @ ..] => memory::child(part),
-        _ => bail!("usage: bench core [time|quick|bytes|instructions]..."),
+        _ => bail!("usage: bench core [redis|time|quick|bytes|instructions]..."),
     }
 }

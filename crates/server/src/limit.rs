@@ -49,11 +49,11 @@ impl Written<'_> {
     /// Builds the limit, or says which field is wrong.
     pub(crate) fn build(&self, log_max: u32) -> Result<Built, LimitProblem> {
         let Written { limit, burst, algorithm, time_zone } = *self;
-        let kind = algorithm.map_or(Ok(Kind::default()), Kind::parse).map_err(blame)?;
-        let rate = Rate::parse(limit).map_err(blame)?;
+        let kind = algorithm.map_or(Ok(Kind::default()), Kind::parse).map_err(|error| blame(&error))?;
+        let rate = Rate::parse(limit).map_err(|error| blame(&error))?;
         let algorithm = match time_zone {
             Some(zone) => by_calendar(kind, rate, burst, zone)?,
-            None => Algorithm::try_new(kind, rate, burst, log_max).map_err(blame)?,
+            None => Algorithm::try_new(kind, rate, burst, log_max).map_err(|error| blame(&error))?,
         };
         Ok(Built { algorithm, period: rate.period() })
     }
@@ -65,7 +65,7 @@ fn by_calendar(kind: Kind, rate: Rate, burst: Option<u32>, zone: &str) -> Result
         return Err(problem("only fixed_window follows a calendar: leave time_zone out"));
     }
     if burst.is_some() {
-        return Err(blame(LimitError::BurstUnused { algorithm: kind.name() }));
+        return Err(blame(&LimitError::BurstUnused { algorithm: kind.name() }));
     }
     let unit = match rate.period() {
         Period::Month => CalendarUnit::Month,
@@ -76,11 +76,11 @@ fn by_calendar(kind: Kind, rate: Rate, burst: Option<u32>, zone: &str) -> Result
         }
     };
     let calendar = ZonedCalendar::try_new(unit, zone).map_err(|error| problem(&error.to_string()))?;
-    Algorithm::by_calendar(rate.count(), Arc::new(calendar)).map_err(blame)
+    Algorithm::by_calendar(rate.count(), Arc::new(calendar)).map_err(|error| blame(&error))
 }
 
 /// The field an error of the core is about.
-fn blame(error: LimitError) -> LimitProblem {
+fn blame(error: &LimitError) -> LimitProblem {
     let field = match error {
         LimitError::ZeroBurst | LimitError::BurstUnused { .. } | LimitError::NotExact { .. } => "burst",
         LimitError::UnknownAlgorithm { .. } => "algorithm",

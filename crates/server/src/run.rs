@@ -159,8 +159,14 @@ fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine<AnyStore>, Ru
         .build())
 }
 
-fn memory(_config: &Config) -> MemoryStore {
-    MemoryStore::default()
+/// A bounded memory: the store itself, or what `local` decides from while Redis is away.
+fn memory(config: &Config) -> MemoryStore {
+    let builder = MemoryStore::builder();
+    match config.memory.max_keys {
+        Some(keys) => builder.max_keys(keys),
+        None => builder,
+    }
+    .build()
 }
 
 fn open_http(
@@ -221,10 +227,13 @@ async fn drain(config: &Config, life: &Life, signals: &mut Signals, workers: Vec
     // Workers keep to the drain's timeout themselves; the second on top is for their last words.
     let at_most = config.drain.delay + config.drain.timeout + Duration::from_secs(1);
     tokio::select! {
-        ended = tokio::time::timeout(at_most, in_order) => match ended {
-            Ok(()) => tracing::info!("drained"),
-            Err(_) => tracing::warn!("not drained in time"),
-        },
+        ended = tokio::time::timeout(at_most, in_order) => {
+            if ended.is_ok() {
+                tracing::info!("drained");
+            } else {
+                tracing::warn!("not drained in time");
+            }
+        }
         signal = signals.next() => tracing::warn!(signal, "asked again: not waiting for the drain"),
     }
 }

@@ -1,4 +1,5 @@
 //! The admin door: health, probes, metrics, policy, and who may see them.
+#![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 
 mod common;
 
@@ -80,6 +81,8 @@ async fn metrics_count_what_happened_under_names_that_do_not_change() {
         (r#"tollgate_buckets_total{found="state"}"#, 1.0),
         (r#"tollgate_http_requests_total{route="check",status="2xx"}"#, 3.0),
         (r#"tollgate_http_requests_total{route="check",status="4xx"}"#, 1.0),
+        ("tollgate_memory_keys", 2.0),
+        ("tollgate_memory_overflowed_total", 0.0),
         ("tollgate_redis_fallback_active", 0.0),
         ("tollgate_policy_version", 1.0),
         ("tollgate_instances", 1.0),

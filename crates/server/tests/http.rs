@@ -1,4 +1,5 @@
 //! The HTTP door: bytes in, the documented bytes out.
+#![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 
 mod common;
 

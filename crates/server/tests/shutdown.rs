@@ -16,7 +16,7 @@ async fn under_way(server: &Server) -> Client {
     );
     client.raw(head.as_bytes()).await;
     // It asks for the body when, and only when, it has begun to read it.
-    assert_eq!(client.answer().await.unwrap().status, 100);
+    assert_eq!(client.answer().await.expect("an interim answer").status, 100);
     client
 }
 

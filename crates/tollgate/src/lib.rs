@@ -15,6 +15,8 @@ pub mod store;
 pub use tollgate_core as core;
 
 pub use engine::{Engine, EngineBuilder};
+pub use store::memory::MemoryStore;
+pub use store::redis::RedisStore;
 pub use tollgate_core::algorithm::{Algorithm, Kind};
 pub use tollgate_core::ask::{Ask, By, InlineLimit, Want};
 pub use tollgate_core::limit::{LimitError, Rate};

@@ -62,8 +62,8 @@ impl Admin {
                 Phase::Starting => return Err(not_ready("starting: not every door is open yet")),
                 Phase::Draining | Phase::Closing => return Err(not_ready("draining: send no more here")),
             },
-            "/health" => json(show::health(&self.engine, &self.about, self.life.phase())),
-            "/policy" => json(show::policy(&self.engine.policy(), self.about.on_outage)),
+            "/health" => json(&show::health(&self.engine, &self.about, self.life.phase())),
+            "/policy" => json(&show::policy(&self.engine.policy(), self.about.on_outage)),
             _ => self.metrics()?,
         })
     }
@@ -87,7 +87,7 @@ fn not_ready(why: &'static str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not-ready", "not ready", why)
 }
 
-fn json(document: serde_json::Value) -> Answer {
+fn json(document: &serde_json::Value) -> Answer {
     text(StatusCode::OK, "application/json", document.to_string() + "\n")
 }
 

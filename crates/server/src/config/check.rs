@@ -24,7 +24,7 @@ const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 pub(super) const ON_OUTAGE: &str = "allow, deny or local";
 
 /// How long things may be made to take.
-const SPANS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+const SPANS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
 
 /// The shortest token that is worth the name.
 const TOKEN_BYTES_MIN: usize = 16;
@@ -71,7 +71,13 @@ fn rules(root: &mut Section<'_>, log_max: u32) -> Vec<Rule> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut rules = Vec::new();
     for (at, tree) in trees.into_iter().enumerate() {
-        let (name, rule) = rule(Section::open(&format!("rules[{at}]"), tree, root.problems()), log_max);
+        let path = format!("rules[{at}]");
+        if !tree.is_map() {
+            let what = format!("must be a mapping with a name and a limit, and is {}", tree.kind());
+            root.problems().add(tree.place, &path, what);
+            continue;
+        }
+        let (name, rule) = rule(Section::open(&path, tree, root.problems()), log_max);
         rules.extend(rule);
         let Some(name) = name else { continue };
         if let Some(first) = seen.insert(name.value.clone(), at) {
@@ -151,7 +157,7 @@ fn limits(mut section: Section<'_>) -> Limits {
         sliding_log_max: sliding_log_max
             .map_or(SLIDING_LOG_MAX, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
         connections_max: connections_max.map_or(10_000, |at| usize::try_from(at.value).unwrap_or(usize::MAX)),
-        idle_timeout: idle_timeout.map_or(Duration::from_secs(60), |at| at.value),
+        idle_timeout: idle_timeout.map_or(Duration::from_mins(1), |at| at.value),
     }
 }
 

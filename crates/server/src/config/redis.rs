@@ -1,5 +1,6 @@
 //! The `redis` section: where Redis is, how patient we are with it, and what answers without it.
 
+use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use super::problems::Place;
 use super::section::{At, Section, parse_span};
 use super::{OutageConfig, Overrides};
 
-const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
 const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
-const TTLS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(366 * 86_400);
+const TTLS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(366 * 24);
 
 /// Checks the section. `None` if there is no telling where Redis is supposed to be.
 pub(super) fn check(
@@ -27,25 +28,41 @@ pub(super) fn check(
     let outage = outage(&mut section, overrides);
     section.close();
 
-    let mut config = match url? {
-        None => return Some((None, outage)),
-        Some(url) => RedisConfig::new(url),
-    };
-    settings.apply(&mut config);
-    Some((Some(config), outage))
+    match url {
+        Whereabouts::Unknown => None,
+        Whereabouts::Nowhere => Some((None, outage)),
+        Whereabouts::At(url) => {
+            let mut config = RedisConfig::new(url);
+            // Each worker keeps to a connection of its own, so there are as many of them by default.
+            config.pool_size = config.pool_size.max(overrides.workers.map_or(1, NonZeroUsize::get));
+            settings.apply(&mut config);
+            Some((Some(config), outage))
+        }
+    }
 }
 
-/// The URL of the flag or else of the file; `Some(None)` is no Redis at all.
-fn url(section: &mut Section<'_>, overrides: &Overrides) -> Option<Option<RedisUrl>> {
+/// Where Redis is.
+enum Whereabouts {
+    At(RedisUrl),
+    /// There is none: state lives in memory.
+    Nowhere,
+    /// The url is wrong, and has been reported.
+    Unknown,
+}
+
+/// The URL of the flag or else of the file.
+fn url(section: &mut Section<'_>, overrides: &Overrides) -> Whereabouts {
     let written = section.text("url");
     let database = section.whole("database", 0..=65_535);
     let (place, path, text) = match (&overrides.redis, written) {
-        (Some(text), _) if text == "off" => return Some(None),
+        (Some(text), _) if text == "off" => return Whereabouts::Nowhere,
         (Some(text), _) => (Place::Flag("--redis"), String::new(), text.clone()),
         (None, Some(at)) => (at.place, at.path, at.value),
-        (None, None) => return Some(None),
+        (None, None) => return Whereabouts::Nowhere,
     };
-    let mut url = section.problems().keep(place, &path, RedisUrl::parse(&text))?;
+    let Some(mut url) = section.problems().keep(place, &path, RedisUrl::parse(&text)) else {
+        return Whereabouts::Unknown;
+    };
     if let Some(At { value, path, place: at }) = database {
         let database = u32::try_from(value).unwrap_or(u32::MAX);
         if url.database == 0 {
@@ -55,7 +72,7 @@ fn url(section: &mut Section<'_>, overrides: &Overrides) -> Option<Option<RedisU
             section.problems().add(at, &path, what);
         }
     }
-    Some(Some(url))
+    Whereabouts::At(url)
 }
 
 /// Everything about Redis but its place; what is absent keeps its default.

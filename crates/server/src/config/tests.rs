@@ -1,5 +1,7 @@
 //! What the default file promises is true.
 
+use std::fmt::Write as _;
+
 use super::*;
 
 /// The file as a user would have it who takes every default by its word.
@@ -66,7 +68,7 @@ fn an_alias_bomb_is_refused() {
     for level in 1..9 {
         let before = format!("*a{}", level - 1);
         let list = [before.as_str(); 10].join(", ");
-        text += &format!("a{level}: &a{level} [{list}]\n");
+        let _ = writeln!(text, "a{level}: &a{level} [{list}]");
     }
     assert!(Config::parse("bomb.yaml", &text, Overrides::default()).is_err());
 }

@@ -65,6 +65,11 @@ impl Tree {
         }
     }
 
+    /// Whether this is a mapping.
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self.node, Node::Map(_))
+    }
+
     /// What kind of value this is, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.node {

@@ -9,21 +9,25 @@ use hyper::{Response, StatusCode};
 
 use super::Answer;
 
-/// One problem document.
+/// One problem document. Boxed: nearly every request has none, and should not carry room for one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// Its status.
-    pub(crate) status: StatusCode,
+    document: Box<Document>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Document {
+    status: StatusCode,
     /// What kind of problem it is, for programs: the end of `urn:tollgate:problem:…`.
-    pub(crate) kind: &'static str,
+    kind: &'static str,
     /// What kind of problem it is, for people.
-    pub(crate) title: &'static str,
+    title: &'static str,
     /// What is wrong here, and what is allowed.
-    pub(crate) detail: Cow<'static, str>,
+    detail: Cow<'static, str>,
     /// The field to blame: `checks[2].limit`.
-    pub(crate) field: Option<String>,
+    field: Option<String>,
     /// A header that belongs to the status.
-    pub(crate) header: Option<(HeaderName, &'static str)>,
+    header: Option<(HeaderName, &'static str)>,
 }
 
 impl Problem {
@@ -34,16 +38,21 @@ impl Problem {
         title: &'static str,
         detail: impl Into<Cow<'static, str>>,
     ) -> Problem {
-        Problem { status, kind, title, detail: detail.into(), field: None, header: None }
+        let detail = detail.into();
+        Problem { document: Box::new(Document { status, kind, title, detail, field: None, header: None }) }
     }
 
     /// A field that will not do.
     pub(crate) fn field(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Problem {
         let title = "a field is not acceptable; nothing was spent";
-        Problem {
-            field: Some(field.into()),
-            ..Problem::new(StatusCode::BAD_REQUEST, "bad-field", title, detail)
-        }
+        let mut problem = Problem::new(StatusCode::BAD_REQUEST, "bad-field", title, detail);
+        problem.document.field = Some(field.into());
+        problem
+    }
+
+    fn with_header(mut self, name: HeaderName, value: &'static str) -> Problem {
+        self.document.header = Some((name, value));
+        self
     }
 
     /// There is nothing at this path.
@@ -54,42 +63,38 @@ impl Problem {
     /// The path is right and the method is not.
     pub(crate) fn method(allowed: &'static str) -> Problem {
         let title = "this path answers another method";
-        Problem {
-            header: Some((ALLOW, allowed)),
-            ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", title, format!("use {allowed}"))
-        }
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", title, format!("use {allowed}"))
+            .with_header(ALLOW, allowed)
     }
 
     /// A token is needed, or another one.
     pub(crate) fn no_token(what: &str) -> Problem {
-        let title = "a token is needed";
         let detail = format!("{what} needs the header `authorization: Bearer TOKEN`");
-        Problem {
-            header: Some((WWW_AUTHENTICATE, "Bearer realm=\"tollgate\"")),
-            ..Problem::new(StatusCode::UNAUTHORIZED, "no-token", title, detail)
-        }
+        Problem::new(StatusCode::UNAUTHORIZED, "no-token", "a token is needed", detail)
+            .with_header(WWW_AUTHENTICATE, "Bearer realm=\"tollgate\"")
     }
 
     /// The document, ready to be sent.
     pub(crate) fn answer(&self) -> Answer {
+        let Document { status, kind, title, detail, field, header } = &*self.document;
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let mut document = format!(
             "{{\"type\":\"urn:tollgate:problem:{}\",\"title\":{},\"status\":{},\"detail\":{}",
-            self.kind,
-            quoted(self.title),
-            self.status.as_u16(),
-            quoted(&self.detail)
+            kind,
+            quoted(title),
+            status.as_u16(),
+            quoted(detail)
         );
-        if let Some(field) = &self.field {
+        if let Some(field) = field {
             document.push_str(",\"field\":");
             document.push_str(&quoted(field));
         }
         document.push_str("}\n");
         let mut answer = Response::new(Full::new(Bytes::from(document)));
-        *answer.status_mut() = self.status;
+        *answer.status_mut() = *status;
         let headers = answer.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some((name, value)) = &self.header {
+        if let Some((name, value)) = header {
             headers.insert(name, HeaderValue::from_static(value));
         }
         answer

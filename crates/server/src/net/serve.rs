@@ -109,7 +109,6 @@ impl<H: Handler> Connection<H> {
                 .max_buf_size(BUFFER_BYTES_MAX)
                 .header_read_timeout(None)
                 .half_close(true)
-                .pipeline_flush(true)
                 .serve_connection(TokioIo::new(stream), service)
         );
         let mut idle = tokio::time::interval(idle_timeout);

@@ -48,6 +48,13 @@ pub(crate) const REDIS_KEYS: &str = "redis_keys";
 /// 1 while time is reckoned here because scripts may not read Redis' clock.
 pub(crate) const REDIS_CLIENT_TIME: &str = "redis_client_time";
 
+/// Keys this process remembers.
+pub(crate) const MEMORY_KEYS: &str = "memory_keys";
+/// The most it may.
+pub(crate) const MEMORY_MAX_KEYS: &str = "memory_max_keys";
+/// Takes that found no room of their own.
+pub(crate) const MEMORY_OVERFLOWED: &str = "memory_overflowed";
+
 /// `{route, status}`: HTTP answers by class of status.
 pub(crate) const HTTP_ANSWERS: &str = "http_requests";
 /// HTTP connections turned away because there were too many.

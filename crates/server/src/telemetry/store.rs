@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tollgate::Engine;
 use tollgate::store::AnyStore;
+use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStats;
 
 use super::names;
@@ -25,16 +26,27 @@ impl Collector for StoreFigures {
         let help = "Instances alive, as the last heartbeat saw them";
         out.gauge(names::INSTANCES, help, u64::from(health.instances))?;
         match self.engine.store() {
-            AnyStore::Memory(_) => Ok(()),
-            AnyStore::Redis(store) => redis(&mut out, &store.stats()),
+            AnyStore::Memory(store) => memory(&mut out, store),
+            AnyStore::Redis(store) => {
+                memory(&mut out, self.engine.local())?;
+                redis(&mut out, &store.stats())
+            }
         }
     }
 }
 
+/// The store itself, or what `local` decides from while Redis is away: there is one of them in use.
+fn memory(out: &mut Figures<'_, '_>, store: &MemoryStore) -> fmt::Result {
+    out.gauge(names::MEMORY_KEYS, "Keys remembered in this process", store.live_keys())?;
+    out.gauge(names::MEMORY_MAX_KEYS, "The most keys remembered in this process", store.max_keys())?;
+    let help = "Takes answered from an overflow bucket, or refused, for want of room";
+    out.counter(names::MEMORY_OVERFLOWED, help, store.overflowed())
+}
+
 fn redis(out: &mut Figures<'_, '_>, stats: &RedisStats) -> fmt::Result {
     let idle = stats.connections_open.saturating_sub(stats.connections_busy);
-    let states = [("busy", stats.connections_busy), ("idle", idle)];
-    out.gauges(names::REDIS_CONNECTIONS, "Connections to Redis", "state", &states)?;
+    let by_state = [("busy", stats.connections_busy), ("idle", idle)];
+    out.gauges(names::REDIS_CONNECTIONS, "Connections to Redis", "state", &by_state)?;
     out.counter(names::REDIS_DIALS, "Dials to Redis that succeeded", stats.dials)?;
     out.counter(names::REDIS_DIAL_ERRORS, "Dials to Redis that failed", stats.dial_errors)?;
     let help = "1 while time is reckoned here because scripts may not read the clock of Redis";

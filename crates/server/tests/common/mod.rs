@@ -1,4 +1,5 @@
 //! The built binary on free ports, and HTTP in plain bytes.
+#![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its own part of this")]
 
 use std::io::Write as _;

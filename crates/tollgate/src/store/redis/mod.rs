@@ -168,6 +168,16 @@ impl RedisStore {
         drop(self.link());
     }
 
+    /// Asks for a sign of life on this thread's connection: what a round trip costs at the least.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        let mut bytes = Vec::new();
+        wire::command(&mut bytes, [&b"PING"[..]].into_iter());
+        match self.link().call(bytes, 1).await? {
+            Reply::Error(message) => Err(answered(&message)),
+            _ => Ok(()),
+        }
+    }
+
     /// What the store can say about itself.
     pub fn stats(&self) -> RedisStats {
         let links = || self.slots.iter().chain([&self.control]).filter_map(|slot| slot.lock().clone());

@@ -1,0 +1,241 @@
+//! What a check costs Redis, and how long it takes, beside what we would be replacing.
+//!
+//! Redis' own `INFO commandstats` says how long each `EVALSHA` took inside Redis. All contestants run
+//! in the same minute against the same server, by turns, and the median of the rounds counts.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use testkit::{RedisClient, RedisServer};
+use tollgate::store::redis::{Layout, RedisConfig, RedisStore, RedisUrl};
+use tollgate::{Algorithm, Ask, By, Cost, Engine, InlineLimit, Kind, Rate, Want};
+use tollgate_core::check::Check;
+use tollgate_core::key::{Key, Scope};
+use tollgate_core::store::Store;
+
+const KEYS: u32 = 10_000;
+const ROUNDS: usize = 9;
+const CALLS: usize = 4_000;
+const TOGETHER: usize = 32;
+const LATENCY_CALLS: usize = 20_000;
+
+/// The script as decision record 000 prints it.
+const RECORD: &str = include_str!("record_000.lua");
+
+/// Runs all of it.
+pub(crate) fn run() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        cost().await?;
+        latency().await
+    })
+}
+
+/// One contestant: a name, and how to make so many calls.
+enum Contestant {
+    Record,
+    Ours { layout: Layout, kind: Kind, checks: usize, rate: &'static str },
+}
+
+impl Contestant {
+    fn name(&self) -> String {
+        match self {
+            Contestant::Record => "decision record 000's script".to_owned(),
+            Contestant::Ours { layout, kind, checks, rate } => {
+                let plural = if *checks == 1 { "check" } else { "checks" };
+                format!("{kind}, {}, {checks} {plural}, {rate}", layout.name())
+            }
+        }
+    }
+}
+
+async fn cost() -> Result<()> {
+    let server = RedisServer::start().await;
+    let mut admin = server.admin().await;
+    let sha = admin.command(&["SCRIPT", "LOAD", RECORD]).await?.text();
+    let ours = |layout, kind, checks, rate| Contestant::Ours { layout, kind, checks, rate };
+    let mut contestants = vec![
+        Contestant::Record,
+        ours(Layout::Packed, Kind::TokenBucket, 1, "1000/min"),
+        ours(Layout::Packed, Kind::TokenBucket, 1, "1000/s"),
+        ours(Layout::Packed, Kind::TokenBucket, 1, "1/h"),
+        ours(Layout::Packed, Kind::TokenBucket, 3, "1000/min"),
+        ours(Layout::Hash, Kind::TokenBucket, 1, "1000/min"),
+        ours(Layout::Hash, Kind::TokenBucket, 3, "1000/min"),
+    ];
+    for kind in [Kind::SlidingWindow, Kind::FixedWindow, Kind::SlidingLog] {
+        contestants.push(ours(Layout::Packed, kind, 1, "1000/min"));
+    }
+
+    let mut figures = vec![Vec::new(); contestants.len()];
+    // The first round creates the keys and is not counted.
+    for round in 0..=ROUNDS {
+        for (contestant, figures) in contestants.iter().zip(&mut figures) {
+            let calls = if round == 0 { KEYS as usize } else { CALLS };
+            admin.command(&["CONFIG", "RESETSTAT"]).await?;
+            match contestant {
+                Contestant::Record => record_calls(&mut admin, &sha, round, calls).await?,
+                Contestant::Ours { layout, kind, checks, rate } => {
+                    our_calls(&server, *layout, *kind, *checks, rate, round, calls).await?;
+                }
+            }
+            if round > 0 {
+                figures.push(micros_per_evalsha(&mut admin).await?);
+            }
+        }
+    }
+    let medians: Vec<f64> = figures.iter_mut().map(|figures| median(figures)).collect();
+    println!(
+        "\n### Redis CPU per call (`INFO commandstats`, {KEYS} keys, {ROUNDS} rounds of {CALLS} calls by turns, median)\n"
+    );
+    println!("| script | µs per call | × the record's |\n|---|---|---|");
+    for (contestant, micros) in contestants.iter().zip(&medians) {
+        println!("| {} | {micros:.2} | {:.2} |", contestant.name(), micros / medians[0]);
+    }
+    Ok(())
+}
+
+fn key_of(round: usize, call: usize) -> u32 {
+    if round == 0 { u32::try_from(call).unwrap_or(0) % KEYS } else { fastrand::u32(..KEYS) }
+}
+
+async fn record_calls(client: &mut RedisClient, sha: &str, round: usize, calls: usize) -> Result<()> {
+    let mut sent = 0;
+    while sent < calls {
+        let batch = TOGETHER.min(calls - sent);
+        for call in 0..batch {
+            let key = format!("bucket:user:{}", key_of(round, sent + call));
+            let now = tollgate::clock::wall().0 / 1000;
+            client.send(&["EVALSHA", sha, "1", &key, "1", "1000", "17", &now.to_string()]).await?;
+        }
+        for _ in 0..batch {
+            client.receive().await?;
+        }
+        sent += batch;
+    }
+    Ok(())
+}
+
+async fn our_calls(
+    server: &RedisServer,
+    layout: Layout,
+    kind: Kind,
+    checks: usize,
+    rate: &str,
+    round: usize,
+    calls: usize,
+) -> Result<()> {
+    let mut config = RedisConfig::new(RedisUrl::parse(&server.url())?);
+    config.layout = layout;
+    config.key_prefix = format!("tg-{checks}-{}", rate.replace('/', "-"));
+    let store = RedisStore::new(config)?;
+    let algorithm = Algorithm::try_new(kind, Rate::parse(rate)?, None, 10_000)?;
+    let scopes: Vec<Scope> = (0..checks).map(|limit| Scope::of_rule("api", limit, kind)).collect();
+    let call = |call: usize| {
+        let (store, algorithm, scopes) = (&store, &algorithm, &scopes);
+        async move {
+            let subject = format!("user:{}", key_of(round, call));
+            let checks: Vec<Check<'_>> = scopes
+                .iter()
+                .map(|scope| Check {
+                    key: Key { scope, subject: subject.as_bytes() },
+                    algorithm,
+                    cost: Cost::ONE,
+                })
+                .collect();
+            store.take(&checks).await
+        }
+    };
+    let mut sent = 0;
+    while sent < calls {
+        let batch = TOGETHER.min(calls - sent);
+        let asks: Vec<_> = (sent..sent + batch).map(call).collect();
+        for answer in together(asks).await {
+            answer.context("a take failed")?;
+        }
+        sent += batch;
+    }
+    Ok(())
+}
+
+/// Polls futures side by side until all are done.
+async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
+            if output.is_none()
+                && let std::task::Poll::Ready(done) = future.as_mut().poll(context)
+            {
+                *output = Some(done);
+            }
+        }
+        if outputs.iter().all(Option::is_some) {
+            std::task::Poll::Ready(())
+        } else {
+            std::task::Poll::Pending
+        }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}
+
+async fn micros_per_evalsha(admin: &mut RedisClient) -> Result<f64> {
+    let info = admin.command(&["INFO", "commandstats"]).await?.text();
+    let line =
+        info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).context("no EVALSHA was counted")?;
+    let field =
+        line.split(',').find_map(|part| part.strip_prefix("usec_per_call=")).context("no such field")?;
+    Ok(field.parse()?)
+}
+
+/// How long a check takes beside a PING on the same connection, by turns.
+async fn latency() -> Result<()> {
+    let server = RedisServer::start().await;
+    let store = RedisStore::new(RedisConfig::new(RedisUrl::parse(&server.url())?))?;
+    let engine = Engine::builder(store).deadline(Duration::from_secs(1)).build();
+    let rate = Rate::parse("1000/min")?;
+    let limit = InlineLimit::new(Algorithm::try_new(Kind::TokenBucket, rate, None, 0)?, rate.period());
+    let (mut pings, mut checks) = (Vec::new(), Vec::new());
+    for call in 0..LATENCY_CALLS + 1000 {
+        let began = tollgate::clock::instant();
+        engine.store().ping().await?;
+        let ping = began.elapsed();
+
+        let subject = format!("user:{}", fastrand::u32(..KEYS));
+        let began: Instant = tollgate::clock::instant();
+        let want = Want { by: By::Inline(&limit), key: subject.as_bytes(), cost: Cost::ONE, takes: &[] };
+        engine.decide(&Ask { wants: &[want] }).await;
+        let check = began.elapsed();
+        if call >= 1000 {
+            pings.push(ping);
+            checks.push(check);
+        }
+    }
+    pings.sort_unstable();
+    checks.sort_unstable();
+    let at = |sorted: &[Duration], permille: usize| {
+        sorted[(sorted.len() - 1) * permille / 1000].as_secs_f64() * 1e6
+    };
+    println!("\n### End to end, one ask at a time ({LATENCY_CALLS} each, by turns, on one connection)\n");
+    println!("| | PING µs | check µs | ratio |\n|---|---|---|---|");
+    for (name, permille) in [("p50", 500), ("p99", 990), ("p99.9", 999)] {
+        let (ping, check) = (at(&pings, permille), at(&checks, permille));
+        println!("| {name} | {ping:.0} | {check:.0} | {:.2} |", check / ping);
+    }
+    let share_below = |limit: Duration| {
+        let below = checks.iter().filter(|took| **took < limit).count();
+        100.0 * below as f64 / checks.len() as f64
+    };
+    println!(
+        "\nBelow 1 ms: {:.2} % of checks. Below 5 ms: {:.2} %.",
+        share_below(Duration::from_millis(1)),
+        share_below(Duration::from_millis(5))
+    );
+    Ok(())
+}
+
+fn median(figures: &mut [f64]) -> f64 {
+    figures.sort_unstable_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
