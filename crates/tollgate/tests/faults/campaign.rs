@@ -12,7 +12,7 @@ use crate::report::{LATE_MAX_STRICT, Report};
 use crate::stand::{CAPACITY, DEADLINE};
 
 /// How often each fault is caused.
-const RUNS: usize = 5;
+const RUNS: usize = 3;
 
 fn ms(span: Duration) -> String {
     format!("{:.1} ms", span.as_secs_f64() * 1000.0)

@@ -19,7 +19,23 @@ pub(crate) const IDEAL: u32 = RATE * 3;
 const SLACK: u32 = 15;
 
 /// What each rule admitted while `disturb` was done to the clock of a Redis with drained buckets.
-pub(crate) async fn admitted_after(disturb: impl AsyncFnOnce(&RedisServer)) -> Vec<u32> {
+/// Counted again if the machine got in the way, and not every ask was decided by Redis.
+pub(crate) async fn admitted_after(disturb: impl AsyncFn(&RedisServer)) -> Vec<u32> {
+    for _ in 0..3 {
+        if let (admitted, Machine::Quiet) = count_after(&disturb).await {
+            return admitted;
+        }
+    }
+    count_after(&disturb).await.0
+}
+
+/// Whether the machine got in the way of a count.
+enum Machine {
+    Quiet,
+    Busy,
+}
+
+async fn count_after(disturb: &impl AsyncFn(&RedisServer)) -> (Vec<u32>, Machine) {
     let server = RedisServer::builder().clock_shim().start().await;
     let stand = Stand::start(&server.url()).await;
     stand.lasts(Duration::from_millis(300)).await;
@@ -39,7 +55,8 @@ pub(crate) async fn admitted_after(disturb: impl AsyncFnOnce(&RedisServer)) -> V
         });
         u32::try_from(admitted.count()).unwrap()
     };
-    RULES.into_iter().map(counted).collect()
+    let machine = if report.is_disturbed() { Machine::Busy } else { Machine::Quiet };
+    (RULES.into_iter().map(counted).collect(), machine)
 }
 
 /// Trembles by half a second, ten times a second.
