@@ -9,33 +9,38 @@
 -- Reply    the value written, for a spend; the same in an array of one, for a spend on a bucket
 --          that was absent; units and instant behind a zero byte, for a refusal. (Unless it falls
 --          through: then what take.lua says.)
+-- ARGV[1]  empty where this applies
 -- ARGV[4]  the limit (capacity, unit, pour) as it stands at the end of a value
-if #KEYS == 1 and ARGV[1] == '0' then
+if ARGV[1] == '' then
   local key, limit = KEYS[1], ARGV[4]
   local value = redis.pcall('GET', key)
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
   local pour, needed, full, renew_every = struct.unpack('<I4I8I8I8', ARGV[2], 18)
-  local is_usual, units, last_refill = not value, full, -1
-  if value and #value == 33 then
-    local version, was, at, under = struct.unpack('<BI8I8c16', value)
-    if version == 1 and under == limit and at <= now and was <= full then
-      is_usual, units, last_refill = true, was + (now - at) * pour, at
-      if units > full then units = full end
-    end
-  end
-  if is_usual and needed <= full then
-    if units < needed then return struct.pack('<BI8I8', 0, units, now) end
-    local written = struct.pack('<BI8I8c16', 1, units - needed, now, limit)
-    -- Setting a TTL costs a fifth of a check, so it is set by the first spend of each period of
-    -- `renew_every`, long enough to outlast both that period and the refill after it.
-    -- A new key has none to keep: its last_refill of 0 may lie in a period of many years.
-    if value and last_refill >= now - now % renew_every then
-      redis.call('SET', key, written, 'KEEPTTL')
-    else
+  if not value then
+    if needed <= full then
+      local written = struct.pack('<BI8I8c16', 1, full - needed, now, limit)
       redis.call('SET', key, written, 'PX', ARGV[3])
+      return { written }
     end
-    if value then return written end
-    return { written }
+  elseif #value == 33 then
+    local version, units, last_refill, under = struct.unpack('<BI8I8c16', value)
+    if under == limit and version == 1 and last_refill <= now and units <= full then
+      units = units + (now - last_refill) * pour
+      if units > full then units = full end
+      if units >= needed then
+        local written = struct.pack('<BI8I8c16', 1, units - needed, now, limit)
+        -- Setting a TTL costs a fifth of a check, so it is set by the first spend of each period
+        -- of `renew_every`, long enough to outlast both that period and the refill after it.
+        if last_refill >= now - now % renew_every then
+          redis.call('SET', key, written, 'KEEPTTL')
+        else
+          redis.call('SET', key, written, 'PX', ARGV[3])
+        end
+        return written
+      elseif needed <= full then
+        return struct.pack('<BI8I8', 0, units, now)
+      end
+    end
   end
 end

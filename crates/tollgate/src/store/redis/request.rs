@@ -77,12 +77,15 @@ impl Naming {
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + checks.len() * 160);
         let fast = match checks {
-            [Check { algorithm: Algorithm::TokenBucket(bucket), .. }] => Some(limit_of(bucket)),
+            [Check { algorithm: Algorithm::TokenBucket(bucket), .. }] if now == Micros::ZERO => {
+                Some(limit_of(bucket))
+            }
             _ => None,
         };
         header(&mut out, b'*', 4 + checks.len() * 3 + usize::from(fast.is_some()));
-        self.head_of_call(&mut out, script, checks.iter().map(|check| check.key), checks.len(), now);
+        self.head_of_call(&mut out, script, checks.iter().map(|check| check.key), checks.len());
         let mut number = itoa::Buffer::new();
+        bulk(&mut out, if fast.is_some() { b"" } else { number.format(now.0).as_bytes() });
         for check in checks {
             bulk(&mut out, pack(check, around).as_slice());
             bulk(&mut out, number.format(self.ttl_ms(check.algorithm)).as_bytes());
@@ -103,14 +106,9 @@ impl Naming {
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + refunds.len() * 200);
         header(&mut out, b'*', 4 + refunds.len() * 4);
-        self.head_of_call(
-            &mut out,
-            script,
-            refunds.iter().map(|refund| refund.check.key),
-            refunds.len(),
-            now,
-        );
+        self.head_of_call(&mut out, script, refunds.iter().map(|refund| refund.check.key), refunds.len());
         let mut number = itoa::Buffer::new();
+        bulk(&mut out, number.format(now.0).as_bytes());
         for Refund { check, take } in refunds {
             let Take { at, entry } = *take;
             bulk(&mut out, pack(check, around).as_slice());
@@ -129,7 +127,6 @@ impl Naming {
         script: &Script,
         keys: impl Iterator<Item = Key<'a>>,
         count: usize,
-        now: Micros,
     ) {
         let mut number = itoa::Buffer::new();
         out.extend_from_slice(b"$7\r\nEVALSHA\r\n");
@@ -141,7 +138,6 @@ impl Naming {
             self.write_key(&key, &mut name);
             bulk(out, name.as_bytes());
         }
-        bulk(out, number.format(now.0).as_bytes());
     }
 }
 

@@ -117,7 +117,8 @@ fn assemble(layout_choice: Layout, verb: Verb, kind: Option<Kind>) -> String {
         }
         _ => "",
     };
-    let mut text = [flags, fast, &constants, layout].concat();
+    // In a function of its own, so that what the fast path does not need is not even set up.
+    let mut text = [flags, fast, "return (function()\n", &constants, layout].concat();
     if matches!(kind, None | Some(Kind::TokenBucket | Kind::SlidingWindow)) {
         text.push_str(include_str!("../../../scripts/numbers.lua"));
     }
@@ -129,6 +130,7 @@ fn assemble(layout_choice: Layout, verb: Verb, kind: Option<Kind>) -> String {
         text.push_str(include_str!("../../../scripts/dispatch.lua"));
     }
     text.push_str(driver);
+    text.push_str("end)()\n");
     text
 }
 
