@@ -123,7 +123,7 @@ pub enum ErrorClass {
     /// The slot lives elsewhere now.
     Moved,
     /// The slot is moving.
-    Ask,
+    AskRedirect,
     /// Keys of one slot are on two nodes for a moment.
     TryAgain,
     /// The cluster does not serve this slot.
@@ -152,7 +152,7 @@ impl ErrorClass {
         ErrorClass::Misconfigured,
         ErrorClass::Busy,
         ErrorClass::Moved,
-        ErrorClass::Ask,
+        ErrorClass::AskRedirect,
         ErrorClass::TryAgain,
         ErrorClass::ClusterDown,
         ErrorClass::CrossSlot,
@@ -174,7 +174,7 @@ impl ErrorClass {
             ErrorClass::Misconfigured => "misconf",
             ErrorClass::Busy => "busy",
             ErrorClass::Moved => "moved",
-            ErrorClass::Ask => "ask",
+            ErrorClass::AskRedirect => "ask",
             ErrorClass::TryAgain => "tryagain",
             ErrorClass::ClusterDown => "clusterdown",
             ErrorClass::CrossSlot => "crossslot",

@@ -8,6 +8,7 @@ mod admin;
 mod cli;
 mod config;
 mod doors;
+mod engine;
 mod limit;
 mod net;
 mod run;

@@ -14,11 +14,12 @@ use tollgate::observe::Observer;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
-use tollgate::{Engine, Policy, clock};
+use tollgate::{Policy, clock};
 
 use crate::admin::{About, Admin};
 use crate::config::Config;
 use crate::doors::http::HttpDoor;
+use crate::engine::Engine;
 use crate::net::bind::{self, BindError};
 use crate::net::gate::Gate;
 use crate::net::serve::{Bounds, serve};
@@ -142,7 +143,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
 }
 
 /// The engine, with its heartbeat on the runtime we are on.
-fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine<AnyStore>, RunError> {
+fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
     let policy = Policy::try_new(FIRST_VERSION, config.rules.clone())?;
     let store = match &config.redis {
         Some(redis) => AnyStore::Redis(RedisStore::new(redis.clone())?),
@@ -172,7 +173,7 @@ fn memory(config: &Config) -> MemoryStore {
 fn open_http(
     config: &Config,
     (address, listeners): Bound,
-    engine: &Engine<AnyStore>,
+    engine: &Engine,
     telemetry: &Telemetry,
     view: &LifeView,
 ) -> Result<Vec<Worker>, RunError> {

@@ -16,8 +16,13 @@ const NOT_ALGORITHMS: &[(&str, &str)] = &[
     ("share", "divides any limit among instances: a second match on the enum"),
     ("tests", "tests of the enum"),
     ("take", "the driver: looks at all, then spends all"),
-    ("peek", "the driver that only looks"),
-    ("forget", "drops a key"),
+    ("refund", "the driver that gives back"),
+    ("dispatch", "picks the twin, for asks of several kinds"),
+    ("heartbeat", "shows an instance alive"),
+    ("layout_packed", "loads and saves state as one string"),
+    ("layout_hash", "loads and saves state as a hash"),
+    ("numbers", "arithmetic that does not fit into a double"),
+    ("token_bucket_fast", "the usual case of token_bucket.lua, before anything is set up"),
 ];
 
 pub(crate) fn twins(tree: &Tree, report: &mut Report) {

@@ -9,9 +9,8 @@ mod show;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use tollgate::Engine;
-use tollgate::store::AnyStore;
 
+use crate::engine::Engine;
 use crate::net::Answer;
 use crate::net::gate::Gate;
 use crate::net::problem::Problem;
@@ -24,7 +23,7 @@ const ROUTES: &str = "this door answers GET /health, /live, /ready, /metrics and
 /// The admin door.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    pub(crate) engine: Engine<AnyStore>,
+    pub(crate) engine: Engine,
     pub(crate) telemetry: Telemetry,
     pub(crate) life: LifeView,
     pub(crate) gate: Gate,

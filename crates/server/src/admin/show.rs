@@ -1,15 +1,15 @@
 //! Health and policy as JSON documents.
 
 use serde_json::{Value, json};
-use tollgate::store::AnyStore;
-use tollgate::{Engine, OnOutage, Policy};
+use tollgate::{OnOutage, Policy};
 
 use super::About;
+use crate::engine::Engine;
 use crate::limit::rate_in_words;
 use crate::shutdown::Phase;
 
 /// How the server is doing. Degraded is not down: rules still answer, by their `on_outage`.
-pub(super) fn health(engine: &Engine<AnyStore>, about: &About, phase: Phase) -> Value {
+pub(super) fn health(engine: &Engine, about: &About, phase: Phase) -> Value {
     let health = engine.health();
     let mut reasons = Vec::new();
     if let Some(outage) = &health.outage {

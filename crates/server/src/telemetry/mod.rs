@@ -11,8 +11,8 @@ use std::sync::Arc;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use tollgate::Engine;
-use tollgate::store::AnyStore;
+
+use crate::engine::Engine;
 
 use http::HttpMetrics;
 use metrics::EngineMetrics;
@@ -39,7 +39,7 @@ impl Telemetry {
     }
 
     /// Adds what is asked of the engine and its store at each scrape.
-    pub(crate) fn watch(&mut self, engine: Engine<AnyStore>) {
+    pub(crate) fn watch(&mut self, engine: Engine) {
         self.registry.register_collector(Box::new(store::StoreFigures { engine }));
     }
 

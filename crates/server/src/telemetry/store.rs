@@ -6,17 +6,18 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tollgate::Engine;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::RedisStats;
+
+use crate::engine::Engine;
 
 use super::names;
 
 /// Asks the engine and its store.
 #[derive(Debug)]
 pub(crate) struct StoreFigures {
-    pub(crate) engine: Engine<AnyStore>,
+    pub(crate) engine: Engine,
 }
 
 impl Collector for StoreFigures {

@@ -18,9 +18,9 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tollgate::core::few::Few;
 use tollgate::core::verdict::RefundAnswer;
-use tollgate::store::AnyStore;
-use tollgate::{Ask, Engine, Want};
+use tollgate::{Ask, Want};
 
+use crate::engine::Engine;
 use crate::net::Answer;
 use crate::net::gate::{Barred, Gate};
 use crate::net::problem::Problem;
@@ -35,7 +35,7 @@ const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund;
 /// The door, as one worker has it.
 #[derive(Debug)]
 pub(crate) struct HttpDoor {
-    engine: Engine<AnyStore>,
+    engine: Engine,
     /// In front of what can undo a limit: refunds, and limits the caller brings along.
     gate: Gate,
     log_max: u32,
@@ -44,12 +44,7 @@ pub(crate) struct HttpDoor {
 
 impl HttpDoor {
     /// A door to this engine.
-    pub(crate) fn new(
-        engine: Engine<AnyStore>,
-        gate: Gate,
-        log_max: u32,
-        metrics: Arc<HttpMetrics>,
-    ) -> HttpDoor {
+    pub(crate) fn new(engine: Engine, gate: Gate, log_max: u32, metrics: Arc<HttpMetrics>) -> HttpDoor {
         HttpDoor { engine, gate, log_max, metrics }
     }
 

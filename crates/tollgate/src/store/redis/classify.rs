@@ -14,7 +14,7 @@ const PREFIXES: [(&str, ErrorClass); 21] = [
     ("MISCONF", ErrorClass::Misconfigured),
     ("BUSY", ErrorClass::Busy),
     ("MOVED", ErrorClass::Moved),
-    ("ASK", ErrorClass::Ask),
+    ("ASK", ErrorClass::AskRedirect),
     ("TRYAGAIN", ErrorClass::TryAgain),
     ("CLUSTERDOWN", ErrorClass::ClusterDown),
     ("CROSSSLOT", ErrorClass::CrossSlot),
