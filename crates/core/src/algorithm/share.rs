@@ -4,6 +4,7 @@
 //! below one, nor below what the ask costs if the whole limit could have admitted it: an instance
 //! cut off must not turn "rarely" into "never".
 
+use super::token_bucket::Carry;
 use super::{Algorithm, FixedWindow, SlidingLog, SlidingWindow, TokenBucket};
 use crate::units::Cost;
 
@@ -38,6 +39,35 @@ impl TokenBucket {
             .saturating_sub(u64::from(self.pour))
             .div_euclid(u64::from(capacity.max(1)));
         let unit = self.unit.saturating_mul(u64::from(instances)).min(most.max(1));
-        TokenBucket { capacity, unit, pour: self.pour }
+        TokenBucket { capacity, unit, pour: self.pour, carry: Carry::Tokens }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Kind;
+    use super::super::token_bucket::visit;
+    use super::*;
+    use crate::decision::{Outcome, Verb};
+    use crate::limit::Rate;
+    use crate::units::Micros;
+
+    /// The capacity of a share follows the cost of the ask; what is admitted must not.
+    #[test]
+    fn costs_by_turns_admit_no_more_than_the_share() {
+        let whole = Algorithm::try_new(Kind::TokenBucket, Rate::parse("10/s").unwrap(), None, 0).unwrap();
+        let (mut state, mut admitted) = (None, 0_u32);
+        for tick in 0..10_000_u64 {
+            let cost = Cost::new(if tick % 2 == 0 { 10 } else { 1 }).unwrap();
+            let Algorithm::TokenBucket(bucket) = whole.share(10, cost) else { panic!("a bucket stays one") };
+            let now = Micros(1_700_000_000_000_000_u64.saturating_add(tick.saturating_mul(10_000)));
+            let step = visit(&bucket, state.as_ref(), now, cost, Verb::Take);
+            if step.decision.outcome == Outcome::Allowed {
+                admitted = admitted.saturating_add(cost.get());
+            }
+            state = step.spend.or(step.mend).or(state);
+        }
+        // A burst of 10 and 100 s at 10/s divided by 10.
+        assert!((100..=110).contains(&admitted), "admitted {admitted}");
     }
 }

@@ -28,6 +28,18 @@ pub struct TokenBucket {
     pub(super) unit: u64,
     /// Units refilled per microsecond.
     pub(super) pour: u32,
+    pub(super) carry: Carry,
+}
+
+/// What a bucket takes over from one of another limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) enum Carry {
+    /// The same share of it: whoever had half of the old limit has half of the new one.
+    #[default]
+    Share,
+    /// The same tokens, as far as they fit. For an instance's share of a limit, whose capacity
+    /// follows what each ask costs: taking over shares, small asks would refill large ones.
+    Tokens,
 }
 
 /// What is remembered about one key.
@@ -57,14 +69,19 @@ impl TokenBucket {
         if units > u128::from(most) {
             return Err(LimitError::NotExact { rate, burst, units, burst_max: most.div_euclid(unit) });
         }
-        Ok(TokenBucket { capacity: burst, unit, pour })
+        Ok(TokenBucket { capacity: burst, unit, pour, carry: Carry::Share })
     }
 
     /// A bucket as a stored value describes it; `None` if no limit could have written that.
     pub fn from_parts(capacity: u32, unit: u64, pour: u32) -> Option<TokenBucket> {
         let fits = u128::from(capacity).saturating_mul(u128::from(unit))
             <= u128::from(UNITS_MAX.saturating_sub(u64::from(pour)));
-        (capacity > 0 && unit > 0 && pour > 0 && fits).then_some(TokenBucket { capacity, unit, pour })
+        (capacity > 0 && unit > 0 && pour > 0 && fits).then_some(TokenBucket {
+            capacity,
+            unit,
+            pour,
+            carry: Carry::Share,
+        })
     }
 
     /// The most tokens it holds.
@@ -147,7 +164,10 @@ fn present(bucket: &TokenBucket, state: Option<&State>, now: Micros) -> Present 
     }
     // The same share of the new bucket. Rounding to whole tokens instead would starve a key that
     // two instances visit under two limits by turns, as they do during a rolling reload.
-    let units = mul_div(units, bucket.full(), under.full());
+    let units = match bucket.carry {
+        Carry::Share => mul_div(units, bucket.full(), under.full()),
+        Carry::Tokens => mul_div(units, bucket.unit, under.unit).min(bucket.full()),
+    };
     Present { units, now, behind, mended: true, found: Found::State }
 }
 
