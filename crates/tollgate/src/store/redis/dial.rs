@@ -109,6 +109,7 @@ async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<
         match (question, reply) {
             // A user that may not PING is a user; the server is there.
             (Asked::Ping, Reply::Error(message)) if class_of(&message).name() == "noperm" => {}
+            (Asked::Auth, Reply::Error(message)) => return Err(answered(&without_password(message, url))),
             (_, Reply::Error(message)) => return Err(answered(&message)),
             (Asked::Time, Reply::Array(parts)) => greeting.time = time_of(&parts),
             _ => {}
@@ -125,6 +126,14 @@ async fn read_reply(stream: &mut Stream, buffer: &mut BytesMut) -> Result<Reply,
         if stream.read_buf(buffer).await.map_err(|error| unreachable(&error))? == 0 {
             return Err(unreachable(&"closed by the server while greeting"));
         }
+    }
+}
+
+/// A server that does not know `AUTH` repeats what came with it.
+fn without_password(message: String, url: &RedisUrl) -> String {
+    match &url.password {
+        Some(password) if !password.reveal().is_empty() => message.replace(password.reveal(), "***"),
+        _ => message,
     }
 }
 
