@@ -13,7 +13,6 @@ use tollgate_core::store::{Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
-use crate::clock;
 use crate::fallback::Fallback;
 use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage};
 use crate::observe::{Observer, Operation, Silent};
@@ -182,7 +181,8 @@ impl<S: Store> Engine<S> {
     /// Waits until the ask passes, for at most `at_most`. If the answer says that it cannot pass
     /// in that time, it comes back at once: waiting would be in vain.
     pub async fn wait(&self, ask: &Ask<'_>, at_most: Duration) -> Verdict {
-        let started = clock::instant();
+        // The clock that the sleep below is measured by.
+        let started = tokio::time::Instant::now();
         loop {
             let verdict = self.decide(ask).await;
             let Some(retry_after) = verdict.retry_after() else { return verdict };

@@ -1,6 +1,32 @@
 //! Tollgate decides whether a call may pass: exact rate limits with one answer across every
 //! instance that shares a Redis, and an answer still when Redis does not give one.
 //!
+//! ```
+//! use tollgate::store::memory::MemoryStore;
+//! use tollgate::{Algorithm, Ask, By, Cost, Engine, InlineLimit, Kind, Policy, Rate, Rule, Want};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let five_a_minute = Algorithm::try_new(Kind::TokenBucket, Rate::parse("5/min")?, None, 1000)?;
+//! let login = Rule::try_new("login", vec![five_a_minute], None)?;
+//! let engine = Engine::builder(MemoryStore::new()).policy(Policy::try_new(1, vec![login])?).build();
+//!
+//! let want = Want { by: By::Rule("login"), key: b"ann", cost: Cost::ONE, takes: &[] };
+//! let verdict = engine.decide(&Ask { wants: &[want] }).await;
+//! assert!(verdict.is_allowed());
+//! assert_eq!(verdict.checks[0].decision.remaining, 4);
+//!
+//! // Without a policy: the caller brings the limit along.
+//! let rate = Rate::parse("100/s")?;
+//! let limit = InlineLimit::new(Algorithm::try_new(Kind::default(), rate, None, 1000)?, rate.period());
+//! assert!(engine.check("bob", &limit).await.is_allowed());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! For a shared Redis, put `RedisStore::new(RedisConfig::new(RedisUrl::parse(url)?))?` in place of the
+//! memory: [`store::redis`].
+//!
 //! In reading order: [`engine`] is the spine; [`guard`] and [`fallback`] stand around the store;
 //! [`store`] holds the two places state can live; [`observe`] tells the outside what happened.
 

@@ -143,7 +143,7 @@ async fn revoked_permissions_are_an_outage_until_they_are_restored() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_changed_password_is_an_outage_until_it_is_changed_back() {
     let report = Fault::PasswordChanged.run().await;
-    report.keeps_promises().guard_opened_once().saw("unreachable");
+    report.keeps_promises().guard_opened_once().saw("noauth");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -161,7 +161,7 @@ async fn killed_connections_cost_only_what_was_under_way() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_without_room_for_us_is_an_outage_until_there_is_room() {
     let report = Fault::TooManyClients.run().await;
-    report.keeps_promises().guard_opened_once().saw("unreachable");
+    report.keeps_promises().guard_opened_once().saw("maxclients");
 }
 
 /// A heartbeat once took three trips, so that a Redis 10 ms away failed all of them: a guard that

@@ -4,7 +4,7 @@ use tollgate_core::store::{ErrorClass, StoreError};
 
 /// Prefixes as Redis and Valkey print them. Inside scripts the prefix stays, followed by the
 /// script's name; what an ACL refuses inside a script comes as a plain `ERR`.
-const PREFIXES: [(&str, ErrorClass); 21] = [
+const PREFIXES: [(&str, ErrorClass); 22] = [
     ("NOSCRIPT", ErrorClass::NoScript),
     ("READONLY", ErrorClass::ReadOnly),
     ("LOADING", ErrorClass::Loading),
@@ -23,6 +23,7 @@ const PREFIXES: [(&str, ErrorClass); 21] = [
     ("WRONGPASS", ErrorClass::NoAuthentication),
     ("ERR invalid password", ErrorClass::NoAuthentication),
     ("ERR max number of clients reached", ErrorClass::TooManyClients),
+    ("ERR max number of clients + cluster connections reached", ErrorClass::TooManyClients),
     ("ERR The user executing the script", ErrorClass::NoPermission),
     ("ERR ACL failure in script", ErrorClass::NoPermission),
     ("ERR AUTH", ErrorClass::NoAuthentication),
@@ -83,6 +84,26 @@ mod tests {
                 "ERR The user executing the script can't run this command or subcommand script: x",
                 ErrorClass::NoPermission,
             ),
+            ("LOADING Redis is loading the dataset in memory", ErrorClass::Loading),
+            (
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                ErrorClass::MasterDown,
+            ),
+            ("NOREPLICAS Not enough good replicas to write.", ErrorClass::NoReplicas),
+            ("ERR max number of clients reached", ErrorClass::TooManyClients),
+            ("ERR max number of clients + cluster connections reached", ErrorClass::TooManyClients),
+            (
+                "ERR AUTH <password> called without any password configured for the default user.",
+                ErrorClass::NoAuthentication,
+            ),
+            ("ERR ACL failure in script: User tollgate has no permissions", ErrorClass::NoPermission),
+            ("MOVED 3999 127.0.0.1:6381", ErrorClass::Moved),
+            ("ASK 3999 127.0.0.1:6381", ErrorClass::Ask),
+            ("ASKING is no error of ours", ErrorClass::Other),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", ErrorClass::TryAgain),
+            ("CLUSTERDOWN Hash slot not served", ErrorClass::ClusterDown),
+            ("CLUSTERDOWN The cluster is down", ErrorClass::ClusterDown),
+            ("CROSSSLOT Keys in request don't hash to the same slot", ErrorClass::CrossSlot),
             ("MISCONF Redis is configured to save RDB snapshots", ErrorClass::Misconfigured),
             ("ERR unknown command", ErrorClass::Other),
         ] {

@@ -176,12 +176,25 @@ pub enum UrlError {
     /// An escape in user or password is broken.
     #[error("the user or password has a broken %-escape")]
     Escape,
+    /// A slash before the `@`: what follows it would be taken for a path, and shown.
+    #[error("the user or password holds a bare \"/\": write it as %2F")]
+    BareSlash,
+    /// A unix URL with a setting that is not one of ours.
+    #[error("unknown setting \"{name}\" after the path: use db, user and pass")]
+    Query {
+        /// Its name, without its value.
+        name: String,
+    },
 }
 
 impl RedisUrl {
     /// Reads a URL. The password may hold anything, percent-encoded.
     pub fn parse(text: &str) -> Result<RedisUrl, UrlError> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| UrlError::Scheme { scheme: clip(text) })?;
+        // Without a scheme nobody knows where the password stands, so nothing past a colon is shown.
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
+            let shown = text.split([':', '@']).next().unwrap_or_default();
+            UrlError::Scheme { scheme: if text.contains('@') { clip(shown) } else { clip(text) } }
+        })?;
         let is_tls = match scheme {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
@@ -190,6 +203,9 @@ impl RedisUrl {
             _ => return Err(UrlError::Scheme { scheme: clip(scheme) }),
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if path.contains('@') {
+            return Err(UrlError::BareSlash);
+        }
         let (credentials, place) = match authority.rsplit_once('@') {
             Some((credentials, place)) => (Some(credentials), place),
             None => (None, authority),
@@ -211,14 +227,21 @@ fn unix(rest: &str) -> Result<RedisUrl, UrlError> {
         Some((credentials, path)) if !credentials.contains('/') => (Some(credentials), path),
         _ => (None, rest),
     };
-    let (username, password) = credentials.map_or(Ok((None, None)), parse_credentials)?;
+    let (mut username, mut password) = credentials.map_or(Ok((None, None)), parse_credentials)?;
     if path.is_empty() {
         return Err(UrlError::NoHost);
     }
-    let database = match query.strip_prefix("db=") {
-        Some(number) => number.parse().map_err(|_| UrlError::Database { database: clip(number) })?,
-        None => 0,
-    };
+    let mut database = 0;
+    for setting in query.split('&').filter(|setting| !setting.is_empty()) {
+        match setting.split_once('=').unwrap_or((setting, "")) {
+            ("db", number) => {
+                database = number.parse().map_err(|_| UrlError::Database { database: clip(number) })?;
+            }
+            ("user", user) => username = Some(unescape(user)?),
+            ("pass", pass) => password = Some(Secret::new(unescape(pass)?)),
+            (name, _) => return Err(UrlError::Query { name: clip(name) }),
+        }
+    }
     Ok(RedisUrl { endpoint: Endpoint::Unix { path: path.into() }, username, password, database })
 }
 
@@ -307,6 +330,28 @@ mod tests {
         let url = RedisUrl::parse("unix:///run/redis.sock?db=2").unwrap();
         assert_eq!(url.endpoint, Endpoint::Unix { path: "/run/redis.sock".into() });
         assert_eq!(url.database, 2);
+
+        let url = RedisUrl::parse("unix:///run/redis.sock?user=ann&pass=p%26ss&db=7").unwrap();
+        assert_eq!((url.username.as_deref(), url.database), (Some("ann"), 7));
+        assert_eq!(url.password.unwrap().reveal(), "p&ss");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_never_shows_its_password() {
+        for text in [
+            "ann:hunter2@localhost",
+            ":hunter2@localhost",
+            "redis://ann:hunter2/hunter2@localhost",
+            "redis://ann:/hunter2@localhost:6379/0",
+            "rediss://ann:hunter2@localhost:x",
+            "redis://ann:hunter2%zz@localhost",
+            "redis://ann:hunter2@/0",
+            "unix:///run/redis.sock?password=hunter2",
+            "unix:///run/redis.sock?pass=hunter2&db=x",
+        ] {
+            let error = RedisUrl::parse(text).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("hunter2"), "{text}: {error}");
+        }
     }
 
     #[test]
@@ -326,6 +371,8 @@ mod tests {
             ("redis://h:99999", "port"),
             ("redis://h/x", "database"),
             ("redis://:%zz@h", "escape"),
+            ("redis://:a/b@h", "bare \"/\""),
+            ("unix:///s?database=1", "unknown setting \"database\""),
             ("redis-cluster://h", "not supported yet"),
         ] {
             let error = RedisUrl::parse(text).unwrap_err().to_string();

@@ -11,9 +11,10 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tollgate_core::store::StoreError;
 use tollgate_core::units::Micros;
 
-use super::classify::class_of;
+use super::classify::{answered, class_of};
 use super::config::{Endpoint, RedisUrl};
 use super::tls::Tls;
 use super::wire::{self, Reply, take_reply};
@@ -47,8 +48,8 @@ pub(super) async fn dial(
     url: &RedisUrl,
     tls: &Arc<Tls>,
     wants_time: bool,
-) -> Result<(Stream, Greeting), String> {
-    let mut stream = connect(&url.endpoint, tls).await.map_err(|error| error.to_string())?;
+) -> Result<(Stream, Greeting), StoreError> {
+    let mut stream = connect(&url.endpoint, tls).await.map_err(|error| unreachable(&error))?;
     let greeting = greet(&mut stream, url, wants_time).await?;
     Ok((stream, greeting))
 }
@@ -81,7 +82,7 @@ enum Asked {
     Ping,
 }
 
-async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<Greeting, String> {
+async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<Greeting, StoreError> {
     let mut out = Vec::new();
     let mut asked = Vec::new();
     if let Some(password) = &url.password {
@@ -99,8 +100,8 @@ async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<
     wire::command(&mut out, [if wants_time { "TIME" } else { "PING" }].into_iter().map(str::as_bytes));
     asked.push(if wants_time { Asked::Time } else { Asked::Ping });
 
-    stream.write_all(&out).await.map_err(|error| error.to_string())?;
-    stream.flush().await.map_err(|error| error.to_string())?;
+    stream.write_all(&out).await.map_err(|error| unreachable(&error))?;
+    stream.flush().await.map_err(|error| unreachable(&error))?;
     let mut buffer = BytesMut::new();
     let mut greeting = Greeting { time: None };
     for question in asked {
@@ -108,8 +109,8 @@ async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<
         match (question, reply) {
             // A user that may not PING is a user; the server is there.
             (Asked::Ping, Reply::Error(message)) if class_of(&message).name() == "noperm" => {}
-            (Asked::Auth, Reply::Error(message)) => return Err(format!("AUTH: {message}")),
-            (_, Reply::Error(message)) => return Err(message),
+            (Asked::Auth, Reply::Error(message)) => return Err(answered(&without_password(message, url))),
+            (_, Reply::Error(message)) => return Err(answered(&message)),
             (Asked::Time, Reply::Array(parts)) => greeting.time = time_of(&parts),
             _ => {}
         }
@@ -117,15 +118,28 @@ async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<
     Ok(greeting)
 }
 
-async fn read_reply(stream: &mut Stream, buffer: &mut BytesMut) -> Result<Reply, String> {
+async fn read_reply(stream: &mut Stream, buffer: &mut BytesMut) -> Result<Reply, StoreError> {
     loop {
-        if let Some(reply) = take_reply(buffer).map_err(|error| error.to_string())? {
+        if let Some(reply) = take_reply(buffer).map_err(|error| unreachable(&error))? {
             return Ok(reply);
         }
-        if stream.read_buf(buffer).await.map_err(|error| error.to_string())? == 0 {
-            return Err("closed by the server while greeting".to_owned());
+        if stream.read_buf(buffer).await.map_err(|error| unreachable(&error))? == 0 {
+            return Err(unreachable(&"closed by the server while greeting"));
         }
     }
+}
+
+/// A server that does not know `AUTH` repeats what came with it.
+fn without_password(message: String, url: &RedisUrl) -> String {
+    match &url.password {
+        Some(password) if !password.reveal().is_empty() => message.replace(password.reveal(), "***"),
+        _ => message,
+    }
+}
+
+/// Nothing of a caller's was sent, so nothing was spent.
+fn unreachable(why: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Unreachable { why: why.to_string().into() }
 }
 
 /// The reply to `TIME`: seconds and microseconds.

@@ -25,7 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tollgate_core::store::StoreError;
 
 use super::anchor::Anchor;
-use super::classify::{class_of, is_fatal};
+use super::classify::{answered, class_of, is_fatal};
 use super::config::RedisConfig;
 use super::dial::{Stream, dial};
 use super::tls::Tls;
@@ -79,7 +79,7 @@ pub(super) struct Link {
 struct Status {
     is_open: AtomicBool,
     /// Why the last dial failed, while dials fail.
-    down: Mutex<Option<String>>,
+    down: Mutex<Option<StoreError>>,
     is_down: AtomicBool,
     unanswered: AtomicU64,
 }
@@ -125,9 +125,10 @@ impl Link {
 
     /// Sends `bytes`, a pipeline of `replies` commands, and waits for the last one's reply.
     pub(super) async fn call(&self, bytes: Vec<u8>, replies: u8) -> Result<Reply, StoreError> {
-        if self.status.is_down.load(Ordering::Acquire) {
-            let why = self.status.down.lock().clone().unwrap_or_default();
-            return Err(StoreError::Unreachable { why: why.into() });
+        if self.status.is_down.load(Ordering::Acquire)
+            && let Some(error) = self.status.down.lock().clone()
+        {
+            return Err(error);
         }
         let (done, answer) = oneshot::channel();
         self.queue.try_send(Request { bytes, replies, done }).map_err(|error| match error {
@@ -152,7 +153,7 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
             let wants_time = shared.anchor.is_used();
             timeout(config.dial_timeout, dial(&config.url, &shared.tls, wants_time)).await
         };
-        let why = match dialled {
+        let error = match dialled {
             Ok(Ok((stream, greeting))) => {
                 shared.dials.fetch_add(1, Ordering::Relaxed);
                 if let Some(time) = greeting.time {
@@ -163,21 +164,28 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
                 shared.opened.notify_waiters();
                 let end = serve(stream, &shared, &mut requests, &status).await;
                 status.is_open.store(false, Ordering::Relaxed);
-                let End::Lost(why) = end else { return };
-                tracing::debug!(why, "connection to Redis ended");
+                let error = match end {
+                    End::Unwanted => return,
+                    End::Lost(why) => StoreError::Unreachable { why: why.into() },
+                    End::Left(error) => error,
+                };
+                tracing::debug!(%error, "connection to Redis ended");
                 if born.elapsed() >= LIFE_MIN {
                     failures = 0;
                     continue;
                 }
-                why
+                error
             }
-            Ok(Err(why)) => why,
-            Err(_) => format!("no answer to the dial within {}ms", shared.config.dial_timeout.as_millis()),
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let waited_ms = shared.config.dial_timeout.as_millis();
+                StoreError::Unreachable { why: format!("no answer to the dial within {waited_ms}ms").into() }
+            }
         };
         shared.dial_errors.fetch_add(1, Ordering::Relaxed);
         failures = failures.saturating_add(1);
-        status.down(&why);
-        refuse_waiting(&mut requests, &why);
+        status.down(&error);
+        refuse_waiting(&mut requests, &error);
         if requests.is_closed() && requests.is_empty() {
             return;
         }
@@ -197,16 +205,18 @@ fn backoff(failures: u32, max_retries: u32) -> Duration {
 }
 
 /// Nothing was sent, so nothing was spent.
-fn refuse_waiting(requests: &mut mpsc::Receiver<Request>, why: &str) {
+fn refuse_waiting(requests: &mut mpsc::Receiver<Request>, error: &StoreError) {
     while let Ok(request) = requests.try_recv() {
-        let _ = request.done.send(Err(StoreError::Unreachable { why: why.to_owned().into() }));
+        let _ = request.done.send(Err(error.clone()));
     }
 }
 
 /// How serving a connection ended.
 enum End {
-    /// The connection is of no more use.
+    /// The connection broke, with what was unanswered on it.
     Lost(String),
+    /// Everything is answered, and an answer says that the connection is of no more use.
+    Left(StoreError),
     /// Nobody has a handle any more.
     Unwanted,
 }
@@ -222,13 +232,13 @@ async fn serve(
     let mut input = BytesMut::with_capacity(16 * 1024);
     let mut output = Vec::with_capacity(16 * 1024);
     let mut late: u32 = 0;
-    let mut fatal: Option<String> = None;
+    let mut fatal: Option<StoreError> = None;
     let mut watch = interval((shared.config.read_timeout / 4).max(Duration::from_millis(5)));
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
     let end = loop {
-        if let Some(why) = fatal.take_if(|_| unanswered.is_empty()) {
-            break End::Lost(why);
+        if let Some(error) = fatal.take_if(|_| unanswered.is_empty()) {
+            break End::Left(error);
         }
         tokio::select! {
             biased;
@@ -240,12 +250,13 @@ async fn serve(
                 }
                 match deliver(&mut input, &mut unanswered, &mut late) {
                     Ok(None) => {}
-                    Ok(Some(why)) => fatal = Some(why),
+                    Ok(Some(error)) => fatal = Some(error),
                     Err(why) => break End::Lost(why),
                 }
                 status.unanswered.store(unanswered.len() as u64, Ordering::Relaxed);
                 if late >= LATE_MAX && fatal.is_none() {
-                    fatal = Some(format!("{late} answers in a row came too late"));
+                    let why = format!("{late} answers in a row came too late");
+                    fatal = Some(StoreError::Unreachable { why: why.into() });
                 }
             }
             request = requests.recv(), if fatal.is_none() && unanswered.len() < QUEUE_MAX => {
@@ -300,7 +311,7 @@ fn deliver(
     input: &mut BytesMut,
     unanswered: &mut VecDeque<Unanswered>,
     late: &mut u32,
-) -> Result<Option<String>, String> {
+) -> Result<Option<StoreError>, String> {
     let mut fatal = None;
     while let Some(reply) = take_reply(input).map_err(|error| error.to_string())? {
         let Some(request) = unanswered.front_mut() else {
@@ -309,7 +320,7 @@ fn deliver(
         if let Reply::Error(message) = &reply
             && is_fatal(class_of(message))
         {
-            fatal = Some(message.clone());
+            fatal = Some(answered(message));
         }
         request.replies -= 1;
         if request.replies == 0
@@ -329,8 +340,8 @@ impl Status {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    fn down(&self, why: &str) {
-        *self.down.lock() = Some(why.to_owned());
+    fn down(&self, error: &StoreError) {
+        *self.down.lock() = Some(error.clone());
         self.is_down.store(true, Ordering::Release);
     }
 }

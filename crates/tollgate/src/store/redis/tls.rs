@@ -54,9 +54,11 @@ impl Tls {
             why: why.to_string(),
         };
         let certificates = |path: &std::path::Path| -> Result<Vec<CertificateDer<'static>>, RedisSetupError> {
-            CertificateDer::pem_file_iter(path)
+            let found: Vec<_> = CertificateDer::pem_file_iter(path)
                 .and_then(Iterator::collect)
-                .map_err(|error| wrong(path, &error))
+                .map_err(|error| wrong(path, &error))?;
+            // Trusting nobody would fail every dial, and blame the server.
+            if found.is_empty() { Err(wrong(path, &"holds no certificate")) } else { Ok(found) }
         };
 
         let mut roots = RootCertStore::empty();
