@@ -35,6 +35,7 @@ pub(super) fn check(
             let mut config = RedisConfig::new(url);
             // Each worker keeps to a connection of its own, so there are as many of them by default.
             config.pool_size = config.pool_size.max(overrides.workers.map_or(1, NonZeroUsize::get));
+            config.min_idle_conns = config.pool_size;
             settings.apply(&mut config);
             Some((Some(config), outage))
         }
@@ -86,6 +87,7 @@ struct Settings {
     key_prefix: Option<String>,
     default_ttl: Option<Duration>,
     layout: Option<Layout>,
+    client_time: Option<bool>,
     tls_ca: Option<PathBuf>,
     tls_client: Option<(PathBuf, PathBuf)>,
 }
@@ -109,6 +111,7 @@ fn settings(section: &mut Section<'_>) -> Settings {
         key_prefix: key_prefix(section),
         default_ttl: section.span("default_ttl", TTLS).map(|at| at.value),
         layout: section.word("layout", "packed or hash", Layout::parse).map(|at| at.value),
+        client_time: section.truth("client_time").map(|at| at.value),
         tls_ca: section.text("tls_ca").map(|at| at.value.into()),
         tls_client: tls_client(section),
     }
@@ -131,6 +134,7 @@ impl Settings {
             key_prefix,
             default_ttl,
             layout,
+            client_time,
             tls_ca,
             tls_client,
         } = self;
@@ -143,6 +147,7 @@ impl Settings {
         set(&mut config.key_prefix, key_prefix);
         set(&mut config.default_ttl, default_ttl);
         set(&mut config.layout, layout);
+        set(&mut config.client_time, client_time);
         config.tls_ca = tls_ca;
         config.tls_client = tls_client;
     }

@@ -98,7 +98,7 @@ mod tests {
             ),
             ("ERR ACL failure in script: User tollgate has no permissions", ErrorClass::NoPermission),
             ("MOVED 3999 127.0.0.1:6381", ErrorClass::Moved),
-            ("ASK 3999 127.0.0.1:6381", ErrorClass::Ask),
+            ("ASK 3999 127.0.0.1:6381", ErrorClass::AskRedirect),
             ("ASKING is no error of ours", ErrorClass::Other),
             ("TRYAGAIN Multiple keys request during rehashing of slot", ErrorClass::TryAgain),
             ("CLUSTERDOWN Hash slot not served", ErrorClass::ClusterDown),

@@ -11,7 +11,7 @@ pub struct RedisConfig {
     pub url: RedisUrl,
     /// Multiplexed connections at most; each thread that asks keeps to one of them.
     pub pool_size: usize,
-    /// How many of them are dialled at start rather than at first use.
+    /// How many of them [`RedisStore::warm`](super::RedisStore::warm) dials, rather than first use.
     pub min_idle_conns: usize,
     /// How long a dial, with its greeting, may take.
     pub dial_timeout: Duration,
@@ -38,10 +38,11 @@ pub struct RedisConfig {
 impl RedisConfig {
     /// The defaults, for a Redis at `url`.
     pub fn new(url: RedisUrl) -> RedisConfig {
+        let pool_size = std::thread::available_parallelism().map_or(2, usize::from).max(2);
         RedisConfig {
             url,
-            pool_size: std::thread::available_parallelism().map_or(2, usize::from).max(2),
-            min_idle_conns: 1,
+            pool_size,
+            min_idle_conns: pool_size,
             dial_timeout: Duration::from_secs(1),
             read_timeout: Duration::from_millis(250),
             write_timeout: Duration::from_millis(250),

@@ -137,6 +137,7 @@ impl RedisStore {
         let ttl_ms_min = u64::try_from(config.default_ttl.as_millis()).unwrap_or(u64::MAX);
         let anchor = Anchor::default();
         if config.client_time {
+            tracing::info!("scripts are given our own reckoning of Redis' time");
             anchor.start_using();
         }
         Ok(RedisStore {
@@ -163,9 +164,12 @@ impl RedisStore {
         })
     }
 
-    /// Dials this thread's connection, so that the first check does not have to.
+    /// Dials this thread's connection, so that the first check does not have to, unless
+    /// `min_idle_conns` have been dialled already.
     pub fn warm(&self) {
-        drop(self.link());
+        if self.slots_given.load(Ordering::Relaxed) < self.shared.config.min_idle_conns {
+            drop(self.link());
+        }
     }
 
     /// Asks for a sign of life on this thread's connection: what a round trip costs at the least.
