@@ -41,8 +41,7 @@ async fn a_refund_gives_back_what_its_take_spent() {
     for kind in Kind::ALL {
         let rule = Rule::try_new("login", vec![limit(kind, "3/min")], None).unwrap();
         let engine = engine(vec![rule]);
-        let spent = decide(&engine, "login", "ann", 2).await.checks[0].decision.take;
-        let takes = [spent];
+        let takes = [decide(&engine, "login", "ann", 2).await.checks[0].decision.take];
         let named = Want { takes: &takes, ..want("login", "ann", 2) };
         let RefundAnswer::Done(refunded) = engine.refund(&Ask { wants: &[named] }).await else {
             panic!("{kind}: not done");
