@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tollgate::MemoryStore;
+use tollgate::store::memory::MemoryStore;
 use tollgate_core::algorithm::{Algorithm, Kind};
 use tollgate_core::check::Check;
 use tollgate_core::decision::Outcome;
