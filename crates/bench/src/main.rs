@@ -13,6 +13,6 @@ fn main() -> Result<()> {
     match arguments.as_slice() {
         ["core", parts @ ..] => memory::run(parts),
         ["memory-child", part @ ..] => memory::child(part),
-        _ => bail!("usage: bench core [time|quick|bytes|instructions]..."),
+        _ => bail!("usage: bench core [time|quick|decide|bytes|instructions]..."),
     }
 }

@@ -67,6 +67,17 @@ fn measure(
     Times { ours: median(times.0), theirs: median(times.1) }
 }
 
+/// What a check of one of 1 k keys takes one thread.
+pub(crate) fn alone_median(limiter: &impl Limiter, rounds: usize) -> f64 {
+    let (keys, order) = (keys(1_000), order(1_000, ASKS));
+    for key in &keys {
+        limiter.passes(key);
+    }
+    median(
+        order.chunks(ASKS_PER_ROUND).cycle().take(rounds).map(|asks| alone(limiter, &keys, asks)).collect(),
+    )
+}
+
 /// Processor time per check of one thread.
 fn alone(limiter: &dyn Limiter, keys: &[String], order: &[u32]) -> f64 {
     let start = processor_time();
