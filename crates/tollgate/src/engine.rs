@@ -249,13 +249,10 @@ impl<S: Store> Engine<S> {
 /// Each decision beside where its check came from.
 #[inline]
 fn judged(origins: &Few<Origin>, decisions: &Few<Decision>) -> Few<Judged> {
-    match (origins, decisions) {
-        (&Few::One(origin), &Few::One(decision)) => Few::One(Judged { origin, decision }),
-        _ => {
-            let pairs = origins.iter().zip(decisions);
-            pairs.map(|(&origin, &decision)| Judged { origin, decision }).collect()
-        }
+    if let (&Few::One(origin), &Few::One(decision)) = (origins, decisions) {
+        return Few::One(Judged { origin, decision });
     }
+    origins.iter().zip(decisions).map(|(&origin, &decision)| Judged { origin, decision }).collect()
 }
 
 /// Keeps a fleet that lost its store together from returning in step.

@@ -14,7 +14,9 @@ const RULES: usize = 20;
 pub(crate) fn table(rounds: usize) -> Result<()> {
     println!("| one `Engine::decide` by a named rule of {RULES}, 1 k keys | |");
     println!("|---|---|");
-    println!("| ns, median of {rounds} rounds | {:.1} |", time::alone_median(&Decider::new(), rounds));
+    let [alone, in_pairs] = time::of_one_and_two_threads(&Decider::new(), rounds);
+    println!("| ns on one thread, median of {rounds} rounds | {alone:.1} |");
+    println!("| ns on each of two threads, likewise | {in_pairs:.1} |");
     println!("| instructions | {:.0} |", instructions_per_ask("engine", "1000")?);
     println!("| heap allocations | {:.3} |\n", allocations_per_ask("engine", "1000")?);
     Ok(())

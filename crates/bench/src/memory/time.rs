@@ -67,15 +67,16 @@ fn measure(
     Times { ours: median(times.0), theirs: median(times.1) }
 }
 
-/// What a check of one of 1 k keys takes one thread.
-pub(crate) fn alone_median(limiter: &impl Limiter, rounds: usize) -> f64 {
+/// What a check of one of 1 k keys takes one thread, and each of two.
+pub(crate) fn of_one_and_two_threads(limiter: &impl Limiter, rounds: usize) -> [f64; 2] {
     let (keys, order) = (keys(1_000), order(1_000, ASKS));
     for key in &keys {
         limiter.passes(key);
     }
-    median(
-        order.chunks(ASKS_PER_ROUND).cycle().take(rounds).map(|asks| alone(limiter, &keys, asks)).collect(),
-    )
+    [alone, in_pairs].map(|round| {
+        let asks = order.chunks(ASKS_PER_ROUND).cycle().take(rounds);
+        median(asks.map(|asks| round(limiter, &keys, asks)).collect())
+    })
 }
 
 /// Processor time per check of one thread.
