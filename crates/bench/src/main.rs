@@ -16,6 +16,6 @@ fn main() -> Result<()> {
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
         ["memory-child", part @ ..] => memory::child(part),
-        _ => bail!("usage: bench core [redis|time|quick|bytes|instructions]..."),
+        _ => bail!("usage: bench core [redis|time|quick|decide|bytes|instructions]..."),
     }
 }

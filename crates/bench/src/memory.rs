@@ -1,9 +1,10 @@
 //! The memory store beside `governor`'s keyed limiter, in one run, in alternating rounds.
 //!
 //! The same keys in the same random order, the same limits. Times are medians over rounds; memory
-//! is measured in a fresh process each, and instructions are counted by callgrind as the
-//! difference of two runs that differ only in the number of checks.
+//! is measured in a fresh process each, and instructions and allocations are counted by valgrind as
+//! the difference of two runs that differ only in the number of checks.
 
+mod decide;
 mod instructions;
 mod resident;
 mod subject;
@@ -13,14 +14,15 @@ use anyhow::{Context, Result, bail};
 
 /// Measures the named parts, or all.
 pub(crate) fn run(parts: &[&str]) -> Result<()> {
-    let parts = if parts.is_empty() { &["time", "bytes", "instructions"] } else { parts };
+    let parts = if parts.is_empty() { &["time", "decide", "bytes", "instructions"] } else { parts };
     for part in parts {
         match *part {
             "time" => time::table(1001),
             "quick" => time::table(301),
+            "decide" => decide::table(1001)?,
             "bytes" => resident::table()?,
             "instructions" => instructions::table()?,
-            _ => bail!("no such part: {part} (use time, quick, bytes or instructions)"),
+            _ => bail!("no such part: {part} (use time, quick, decide, bytes or instructions)"),
         }
     }
     Ok(())

@@ -16,6 +16,7 @@ pub enum Few<T> {
 
 impl<T> Few<T> {
     /// Applies `f` to each element, keeping the shape.
+    #[inline]
     pub fn map<U>(&self, mut f: impl FnMut(&T) -> U) -> Few<U> {
         match self {
             Few::One(one) => Few::One(f(one)),
@@ -27,6 +28,7 @@ impl<T> Few<T> {
 impl<T> Deref for Few<T> {
     type Target = [T];
 
+    #[inline]
     fn deref(&self) -> &[T] {
         match self {
             Few::One(one) => std::slice::from_ref(one),

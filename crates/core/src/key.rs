@@ -7,6 +7,7 @@
 use std::fmt::{self, Write as _};
 
 use crate::algorithm::Kind;
+use crate::sip::Sip;
 use crate::units::Micros;
 
 /// The longest subject a door lets in, in bytes.
@@ -16,6 +17,12 @@ pub const SUBJECT_BYTES_MAX: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scope {
     text: String,
+    /// Of the text, by which a store in memory tells scopes apart without reading them again.
+    ///
+    /// The hash has no secret, yet nobody can make two scopes meet: rules are named by the policy's
+    /// author, and all that callers can write into a scope is a period, of which there are far too
+    /// few to find two alike in 128 bits.
+    digest: [u64; 2],
 }
 
 impl Scope {
@@ -24,19 +31,31 @@ impl Scope {
         let mut text = String::with_capacity(rule.len().saturating_add(24));
         encode(rule.as_bytes(), &mut text);
         let _ = write!(text, ":{limit}:{kind}"); // writing to a String cannot fail
-        Scope { text }
+        Scope::of_text(text)
     }
 
     /// The scope of limits that callers bring along. The period is in it, so that 10/s and
     /// 1000/day on one key are two limits, while a changed count or burst keeps the state.
     pub fn of_inline(period: &str, kind: Kind) -> Scope {
         // `=` is encoded in every rule's name, so no rule can be called this.
-        Scope { text: format!("=inline:{period}:{kind}") }
+        Scope::of_text(format!("=inline:{period}:{kind}"))
+    }
+
+    fn of_text(text: String) -> Scope {
+        let digest = Sip::new(0, 0).hash(text.as_bytes());
+        Scope { text, digest }
     }
 
     /// As it stands in a key.
+    #[inline]
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// 128 bits that stand for it within this process.
+    #[inline]
+    pub fn digest(&self) -> [u64; 2] {
+        self.digest
     }
 }
 

@@ -10,7 +10,8 @@
 //! 1. [`units`]: time and cost as integers that saturate.
 //! 2. [`limit`]: `"100/s"` as a person writes it.
 //! 3. [`algorithm`]: the four limiters, each a pure function of state, now and cost.
-//! 4. [`key`] and [`check`]: what is counted together, and one limit applied to one ask.
+//! 4. [`key`] and [`check`]: what is counted together, and one limit applied to one ask; [`sip`]
+//!    hashes keys.
 //! 5. [`decision`] and [`verdict`]: the store's answer, and the engine's.
 //! 6. [`ask`] and [`policy`]: the question, and the rules that turn it into checks.
 //! 7. [`store`]: the one seam between deciding and remembering.
@@ -24,6 +25,7 @@ pub mod few;
 pub mod key;
 pub mod limit;
 pub mod policy;
+pub mod sip;
 pub mod store;
 pub mod units;
 pub mod verdict;

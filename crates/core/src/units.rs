@@ -44,6 +44,7 @@ impl Micros {
 
 impl Add for Micros {
     type Output = Micros;
+    #[inline]
     fn add(self, other: Micros) -> Micros {
         Micros(self.0.saturating_add(other.0))
     }
@@ -51,6 +52,7 @@ impl Add for Micros {
 
 impl Sub for Micros {
     type Output = Micros;
+    #[inline]
     fn sub(self, other: Micros) -> Micros {
         Micros(self.0.saturating_sub(other.0))
     }
@@ -95,6 +97,7 @@ impl Cost {
     }
 
     /// The number itself.
+    #[inline]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
@@ -107,6 +110,7 @@ pub(crate) fn mul_div(a: u64, b: u64, c: u64) -> u64 {
 }
 
 /// A count that is known to fit, because it is bounded by a `u32` limit.
+#[inline]
 pub(crate) fn count(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
@@ -128,6 +132,7 @@ pub(crate) enum Reading {
 
 impl Reading {
     /// Compares the clock with the latest time the state has seen.
+    #[inline]
     pub(crate) fn of(now: Micros, stored: Micros) -> Reading {
         if now >= stored {
             return Reading::Steady { now, behind: Micros::ZERO };

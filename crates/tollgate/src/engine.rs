@@ -1,14 +1,15 @@
 //! The spine: one ask in, one verdict out, always.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate_core::ask::{Ask, AskProblem, By, InlineLimit, Want};
 use tollgate_core::check::Refund;
-use tollgate_core::decision::{Outcome, Verb};
+use tollgate_core::decision::{Decision, Outcome, Verb};
 use tollgate_core::few::Few;
-use tollgate_core::policy::{Matched, OnOutage, Policy};
+use tollgate_core::policy::{Matched, OnOutage, Origin, Policy};
 use tollgate_core::store::{Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
@@ -101,36 +102,26 @@ impl<S: Store> Engine<S> {
         let inner = &*self.inner;
         // One snapshot for the whole ask: a reload in mid-flight cannot mix old and new rules.
         let policy = inner.policy.load_full();
-        let (answer, source, checks) = match policy.checks_for(ask) {
-            Err(problem) => (Answer::Invalid(problem), Source::Unlimited, Few::Many(Vec::new())),
+        let matched = policy.checks_for(ask);
+        let (answer, source, checks) = match &matched {
+            Err(problem) => (Answer::Invalid(problem.clone()), Source::Unlimited, Few::Many(Vec::new())),
             Ok(Matched { checks, origins, .. }) => {
+                // Pinned here, so that handing the call on does not copy it.
                 let answered = match verb {
-                    Verb::Take => inner.guard.run(Operation::Take, inner.store.take(&checks)).await,
-                    Verb::Peek => inner.guard.run(Operation::Peek, inner.store.peek(&checks)).await,
+                    Verb::Take => inner.guard.run(Operation::Take, pin!(inner.store.take(checks))).await,
+                    Verb::Peek => inner.guard.run(Operation::Peek, pin!(inner.store.peek(checks))).await,
                 };
                 match answered {
-                    Ok(Few::One(decision)) if origins.len() == 1 => {
-                        let answer = if decision.outcome == Outcome::Allowed {
-                            Answer::Allowed
-                        } else {
-                            Answer::Refused
-                        };
-                        (answer, Source::Store, Few::One(Judged { origin: origins[0], decision }))
-                    }
                     Ok(decisions) => {
                         let is_refused = decisions.iter().any(|d| d.outcome != Outcome::Allowed);
-                        let judged = origins
-                            .iter()
-                            .zip(&decisions)
-                            .map(|(&origin, &decision)| Judged { origin, decision })
-                            .collect();
                         let answer = if is_refused { Answer::Refused } else { Answer::Allowed };
-                        (answer, Source::Store, judged)
+                        (answer, Source::Store, judged(origins, &decisions))
                     }
-                    Err(_) => inner.fallback.decide(&policy, &checks, &origins, verb == Verb::Peek).await,
+                    Err(_) => inner.fallback.decide(&policy, checks, origins, verb == Verb::Peek).await,
                 }
             }
         };
+        drop(matched);
         let verdict = Verdict { answer, source, checks, policy };
         inner.observer.decided(verb, &verdict);
         verdict
@@ -253,6 +244,15 @@ impl<S: Store> Engine<S> {
     pub fn downgrade(&self) -> WeakEngine<S> {
         WeakEngine { inner: Arc::downgrade(&self.inner) }
     }
+}
+
+/// Each decision beside where its check came from.
+#[inline]
+fn judged(origins: &Few<Origin>, decisions: &Few<Decision>) -> Few<Judged> {
+    if let (&Few::One(origin), &Few::One(decision)) = (origins, decisions) {
+        return Few::One(Judged { origin, decision });
+    }
+    origins.iter().zip(decisions).map(|(&origin, &decision)| Judged { origin, decision }).collect()
 }
 
 /// Keeps a fleet that lost its store together from returning in step.

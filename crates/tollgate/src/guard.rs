@@ -6,7 +6,7 @@
 //! the guinea pig, every time.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
@@ -67,7 +67,7 @@ impl Guard {
 
     /// Whether calls are being kept from the store.
     pub fn is_open(&self) -> bool {
-        self.epoch.load(Ordering::Acquire) % 2 == 1
+        is_open_in(self.epoch.load(Ordering::Acquire))
     }
 
     /// The present outage, if there is one.
@@ -88,10 +88,18 @@ impl Guard {
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        if self.is_open() {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if is_open_in(epoch) {
             return Err(StoreError::Unreachable { why: "set aside after repeated failures".into() });
         }
-        self.attempt(operation, call).await
+        let mut call = pin!(call);
+        match once(call.as_mut()).await {
+            Poll::Ready(Ok(done)) => {
+                self.succeeded();
+                Ok(done)
+            }
+            first => self.settle(epoch, operation, first, call).await,
+        }
     }
 
     /// Runs one call even if the guard is open, and closes it if the call succeeds.
@@ -100,28 +108,37 @@ impl Guard {
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let result = self.attempt(operation, call).await;
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let mut call = pin!(call);
+        let result = match once(call.as_mut()).await {
+            Poll::Ready(Ok(done)) => {
+                self.succeeded();
+                Ok(done)
+            }
+            first => self.settle(epoch, operation, first, call).await,
+        };
         if result.is_ok() {
             self.close();
         }
         result
     }
 
-    async fn attempt<T>(
-        &self,
-        operation: Operation,
-        call: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        let epoch = self.epoch.load(Ordering::Acquire);
-        let mut call = pin!(call);
-        let first = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-        if let Poll::Ready(Ok(done)) = first {
-            // Looked at before it is written: memory never fails, and its checks share this line.
-            if self.failures.load(Ordering::Relaxed) != 0 {
-                self.failures.store(0, Ordering::Relaxed);
-            }
-            return Ok(done);
+    /// A success ends a run of failures. Looked at before it is written: memory never fails, and
+    /// all its checks would share this line.
+    fn succeeded(&self) {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Sees a call through that its first poll did not: it is waited for, or has failed.
+    async fn settle<T>(
+        &self,
+        epoch: u64,
+        operation: Operation,
+        first: Poll<Result<T, StoreError>>,
+        call: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+    ) -> Result<T, StoreError> {
         let started = clock::instant();
         let result = match first {
             Poll::Ready(result) => result,
@@ -132,7 +149,7 @@ impl Guard {
         };
         self.observer.called(&Call { operation, took: started.elapsed(), error: result.as_ref().err() });
         match &result {
-            Ok(_) => self.failures.store(0, Ordering::Relaxed),
+            Ok(_) => self.succeeded(),
             Err(error) => self.failed(epoch, started, error),
         }
         result
@@ -144,7 +161,7 @@ impl Guard {
     /// a row: to open the guard, a call that began after the first of them must time out too.
     fn failed(&self, epoch: u64, started: Instant, error: &StoreError) {
         // One that began before the guard last changed says nothing about the store now.
-        if epoch % 2 == 1 || epoch != self.epoch.load(Ordering::Acquire) {
+        if is_open_in(epoch) || epoch != self.epoch.load(Ordering::Acquire) {
             return;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -186,6 +203,16 @@ impl Guard {
             "store answers again; decisions come from it"
         );
     }
+}
+
+/// Polls once, and says what came of it.
+fn once<F: Future>(mut call: Pin<&mut F>) -> impl Future<Output = Poll<F::Output>> {
+    poll_fn(move |context| Poll::Ready(call.as_mut().poll(context)))
+}
+
+/// Closed before the first transition, open after it, and so on.
+fn is_open_in(epoch: u64) -> bool {
+    epoch % 2 == 1
 }
 
 impl std::fmt::Debug for Guard {

@@ -1,25 +1,22 @@
-//! Instructions per check, counted by callgrind: the number that no neighbour disturbs.
+//! Instructions and allocations per check, counted by valgrind: the numbers that no neighbour disturbs.
 
 use std::hint::black_box;
 
 use anyhow::{Context, Result, bail};
 
 use super::again;
+use super::decide::Decider;
 use super::subject::{Governor, Limiter, Load, Tollgate, order};
 
 const CHECKS: [u64; 2] = [100_000, 300_000];
 
 /// Prints the table of instruction counts.
-#[expect(clippy::cast_precision_loss, reason = "one decimal is printed")]
 pub(crate) fn table() -> Result<()> {
     println!("| instructions per check | tollgate | governor |");
     println!("|---|---|---|");
     let mut ours = Vec::new();
     for keys in ["1000", "10000000"] {
-        let [own, theirs] = ["tollgate", "governor"].map(|limiter| -> Result<f64> {
-            let [few, many] = CHECKS.map(|checks| count(limiter, keys, &checks.to_string()));
-            Ok((many? - few?) as f64 / (CHECKS[1] - CHECKS[0]) as f64)
-        });
+        let [own, theirs] = ["tollgate", "governor"].map(|limiter| instructions_per_ask(limiter, keys));
         let own = own?;
         println!("| {keys} live keys | {own:.0} | {:.0} |", theirs?);
         ours.push(own);
@@ -28,18 +25,36 @@ pub(crate) fn table() -> Result<()> {
     Ok(())
 }
 
-/// All instructions of one run, filling included.
-fn count(limiter: &str, keys: &str, checks: &str) -> Result<u64> {
-    let below = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"];
-    let output = again(&below, &["instructions", limiter, keys, checks])?
+/// Instructions of one ask, as callgrind counts them.
+pub(crate) fn instructions_per_ask(limiter: &str, keys: &str) -> Result<f64> {
+    per_ask(&["--tool=callgrind", "--callgrind-out-file=/dev/null"], "Collected :", limiter, keys)
+}
+
+/// Calls to the allocator of one ask, as memcheck counts them.
+pub(crate) fn allocations_per_ask(limiter: &str, keys: &str) -> Result<f64> {
+    per_ask(&["--tool=memcheck"], "total heap usage:", limiter, keys)
+}
+
+/// What many asks cost more than few do.
+#[expect(clippy::cast_precision_loss, reason = "one decimal is printed")]
+fn per_ask(tool: &[&str], before: &str, limiter: &str, keys: &str) -> Result<f64> {
+    let [few, many] = CHECKS.map(|checks| count(tool, before, &[limiter, keys, &checks.to_string()]));
+    Ok((many? - few?) as f64 / (CHECKS[1] - CHECKS[0]) as f64)
+}
+
+/// The count that valgrind prints after `before`, of one run, filling included.
+fn count(tool: &[&str], before: &str, run: &[&str]) -> Result<u64> {
+    let output = again(&[&["valgrind"], tool].concat(), &[&["instructions"], run].concat())?
         .output()
         .context("valgrind must be installed")?;
     let said = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        bail!("callgrind failed: {said}");
+        bail!("valgrind failed: {said}");
     }
-    let collected = said.lines().find_map(|line| line.split("Collected :").nth(1));
-    Ok(collected.context("callgrind said no count")?.trim().parse()?)
+    let counted =
+        said.lines().find_map(|line| line.split(before).nth(1)).context("valgrind said no count")?;
+    let number = counted.split_whitespace().next().context("a count is a number")?;
+    Ok(number.replace(',', "").parse()?)
 }
 
 /// Fills a limiter with keys and asks it that often. The same keys are spelled and drawn for both,
@@ -48,6 +63,7 @@ pub(crate) fn child(limiter: &str, keys: u32, checks: usize) -> Result<()> {
     match limiter {
         "tollgate" => ask(&Tollgate::new(Load::Allowed, 1_000_000.max(u64::from(keys))), keys, checks),
         "governor" => ask(&Governor::new(Load::Allowed), keys, checks),
+        "engine" => ask(&Decider::new(), keys, checks),
         _ => bail!("no such limiter: {limiter}"),
     }
     Ok(())

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use tollgate::MemoryStore;
+use tollgate::store::memory::MemoryStore;
 use tollgate_core::algorithm::{Algorithm, Kind};
 use tollgate_core::check::Check;
 use tollgate_core::decision::Outcome;
@@ -45,18 +45,22 @@ pub(crate) struct Tollgate {
 
 pub(crate) struct Governor(DefaultKeyedRateLimiter<String>);
 
+/// The limit of a load, for Tollgate.
+pub(crate) fn algorithm(load: Load) -> Algorithm {
+    let (rate, burst) = match load {
+        Load::Allowed => ("1/s", BURST),
+        Load::Refused => ("1/h", 1),
+    };
+    let rate = Rate::parse(rate).expect("a rate");
+    Algorithm::try_new(Kind::TokenBucket, rate, Some(burst), 0).expect("an exact bucket")
+}
+
 impl Tollgate {
     pub(crate) fn new(load: Load, max_keys: u64) -> Tollgate {
-        let (rate, burst) = match load {
-            Load::Allowed => ("1/s", BURST),
-            Load::Refused => ("1/h", 1),
-        };
-        let rate = Rate::parse(rate).expect("a rate");
-        let algorithm = Algorithm::try_new(Kind::TokenBucket, rate, Some(burst), 0).expect("an exact bucket");
         Tollgate {
             store: MemoryStore::builder().max_keys(max_keys).build(),
             scope: Scope::of_rule("login", 0, Kind::TokenBucket),
-            algorithm,
+            algorithm: algorithm(load),
         }
     }
 
@@ -97,7 +101,7 @@ impl Limiter for Governor {
 
 /// Polls once: the memory store's futures are ready.
 #[inline]
-fn ready<F: Future>(future: F) -> F::Output {
+pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
         Poll::Pending => unreachable!("a memory store never waits"),

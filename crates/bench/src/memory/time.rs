@@ -67,6 +67,18 @@ fn measure(
     Times { ours: median(times.0), theirs: median(times.1) }
 }
 
+/// What a check of one of 1 k keys takes one thread, and each of two.
+pub(crate) fn of_one_and_two_threads(limiter: &impl Limiter, rounds: usize) -> [f64; 2] {
+    let (keys, order) = (keys(1_000), order(1_000, ASKS));
+    for key in &keys {
+        limiter.passes(key);
+    }
+    [alone, in_pairs].map(|round| {
+        let asks = order.chunks(ASKS_PER_ROUND).cycle().take(rounds);
+        median(asks.map(|asks| round(limiter, &keys, asks)).collect())
+    })
+}
+
 /// Processor time per check of one thread.
 fn alone(limiter: &dyn Limiter, keys: &[String], order: &[u32]) -> f64 {
     let start = processor_time();

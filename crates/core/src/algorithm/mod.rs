@@ -105,6 +105,7 @@ impl Algorithm {
     }
 
     /// Which of the four.
+    #[inline]
     pub fn kind(&self) -> Kind {
         match self {
             Algorithm::TokenBucket(_) => Kind::TokenBucket,

@@ -208,6 +208,7 @@ impl Policy {
     /// Turns an ask into checks, or says what is wrong with it.
     ///
     /// hot path: one hash look-up per want; no allocation for one want of one limit.
+    #[inline]
     pub fn checks_for<'a>(&'a self, ask: &Ask<'a>) -> Result<Matched<'a>, AskProblem> {
         if let [want] = ask.wants {
             let (origin, limits) = self.limits_of(0, want)?;
@@ -262,6 +263,7 @@ impl Policy {
         Ok(Matched { checks: Few::Many(checks), origins: Few::Many(origins), wants: Few::Many(wants) })
     }
 
+    #[inline]
     fn limits_of<'a>(&'a self, at: usize, want: &Want<'a>) -> Result<(Origin, Limits<'a>), AskProblem> {
         if want.key.is_empty() {
             return Err(AskProblem::EmptyKey { at });
@@ -292,6 +294,7 @@ enum Limits<'a> {
     Several(&'a [RuleLimit]),
 }
 
+#[inline]
 fn check_of<'a>(want: &Want<'a>, algorithm: &'a Algorithm, scope: &'a Scope) -> Check<'a> {
     Check { key: Key { scope, subject: want.key }, algorithm, cost: want.cost }
 }

@@ -12,6 +12,7 @@ pub(super) struct NameHasher;
 impl BuildHasher for NameHasher {
     type Hasher = NameHash;
 
+    #[inline]
     fn build_hasher(&self) -> NameHash {
         NameHash(0xcbf2_9ce4_8422_2325)
     }
@@ -21,10 +22,12 @@ impl BuildHasher for NameHasher {
 pub(super) struct NameHash(u64);
 
 impl Hasher for NameHash {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
 
+    #[inline]
     fn write(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -27,9 +27,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use parking_lot::{Mutex, MutexGuard};
+use tollgate_core::algorithm::token_bucket::Plain;
 use tollgate_core::algorithm::{Algorithm, Kind};
 use tollgate_core::check::{Check, Refund};
-use tollgate_core::decision::{Decision, Refunded};
+use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::store::{Heartbeat, Store, StoreError};
@@ -120,9 +121,16 @@ impl MemoryStore {
         let visitor = self.visitor(check);
         let mut shard = self.shard(visitor.hash).lock();
         if let Algorithm::TokenBucket(bucket) = check.algorithm
-            && let Some(decision) = shard.take_bucket(&visitor, bucket)
+            && let Some(Plain { left, is_spent, was_full }) = shard.take_plain(&visitor, bucket)
         {
-            return decision;
+            drop(shard);
+            // A bucket that had filled up counts as absent, swept or not.
+            let found = if was_full { Found::Nothing } else { Found::State };
+            return if is_spent {
+                left.after_spending(bucket, found)
+            } else {
+                left.when_refused(bucket, check.cost, found)
+            };
         }
         self.take_any(shard, &visitor)
     }

@@ -4,7 +4,8 @@
 //! when a slot is swept can be seen in no answer. A take is written at once; where a later check
 //! of the same ask refuses, the caller undoes it before it lets go of the lock.
 
-use tollgate_core::algorithm::{Algorithm, TokenBucket, token_bucket};
+use tollgate_core::algorithm::Algorithm;
+use tollgate_core::algorithm::token_bucket::{self, Plain, TokenBucket};
 use tollgate_core::check::Check;
 use tollgate_core::decision::{Decision, Found, Outcome, Refunded, Step, Take, Verb};
 use tollgate_core::units::{Cost, Micros};
@@ -73,26 +74,23 @@ impl Shard {
         Shard { table: Table::new(slots), shapes: Shapes::default(), cursor: 0, logs: Logs::default() }
     }
 
-    /// [`Shard::take`] for the most frequent case, with nothing to undo: a bucket that is there.
-    /// `None` if it is not.
+    /// [`Shard::take`] for the most frequent case, with nothing to undo: a bucket that is there, and
+    /// was written under the limit it is asked for. `None`, and nothing done, if it is not.
     ///
-    /// hot path: no allocation; the caller holds one lock.
+    /// hot path: no allocation, no division; the caller holds one lock.
     #[inline]
-    pub(super) fn take_bucket(&mut self, visitor: &Visitor<'_>, bucket: &TokenBucket) -> Option<Decision> {
+    pub(super) fn take_plain(&mut self, visitor: &Visitor<'_>, bucket: &TokenBucket) -> Option<Plain> {
         let slot = self.table.find(visitor.hash)?;
-        let Slot { shape: id, anchor, word: units } = self.table.read(slot);
-        let Shape::TokenBucket(under) = *self.shapes.shape(id) else { return None };
+        let Slot { shape, anchor, word: units } = self.table.read(slot);
+        let Shape::TokenBucket(under) = *self.shapes.shape(shape) else { return None };
         let last_refill = Micros(anchor);
         let now = visitor.now_since(last_refill);
         let state = token_bucket::State { units, last_refill, under };
-        let live = (!shape::is_full(&state, now)).then_some(&state);
-        let step = token_bucket::visit(bucket, live, now, visitor.check.cost, Verb::Take);
-        if let Some(next) = step.spend.or(step.mend) {
-            let is_same = next.under == under;
-            let shape = if is_same { id } else { self.shapes.replace(id, Shape::TokenBucket(next.under)) };
-            self.table.write(slot, Slot { shape, anchor: next.last_refill.0, word: next.units });
+        let plain = token_bucket::plain_take(bucket, &state, now, visitor.check.cost)?;
+        if plain.is_spent {
+            self.table.write(slot, Slot { shape, anchor: now.0, word: plain.left.units });
         }
-        Some(step.decision)
+        Some(plain)
     }
 
     /// Spends if it fits; `None` if a newcomer finds no room.
