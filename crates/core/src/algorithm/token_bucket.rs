@@ -28,18 +28,9 @@ pub struct TokenBucket {
     pub(super) unit: u64,
     /// Units refilled per microsecond.
     pub(super) pour: u32,
-    pub(super) carry: Carry,
-}
-
-/// What a bucket takes over from one of another limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) enum Carry {
-    /// The same share of it: whoever had half of the old limit has half of the new one.
-    #[default]
-    Share,
-    /// The same tokens, as far as they fit. For an instance's share of a limit, whose capacity
-    /// follows what each ask costs: taking over shares, small asks would refill large ones.
-    Tokens,
+    /// Tokens that an ask must leave in the bucket: none, but for an instance's share of a limit,
+    /// whose burst follows what the ask costs (see `share.rs`). Not part of the limit itself.
+    pub(super) reserve: u32,
 }
 
 /// What is remembered about one key.
@@ -69,7 +60,7 @@ impl TokenBucket {
         if units > u128::from(most) {
             return Err(LimitError::NotExact { rate, burst, units, burst_max: most.div_euclid(unit) });
         }
-        Ok(TokenBucket { capacity: burst, unit, pour, carry: Carry::Share })
+        Ok(TokenBucket { capacity: burst, unit, pour, reserve: 0 })
     }
 
     /// A bucket as a stored value describes it; `None` if no limit could have written that.
@@ -80,7 +71,7 @@ impl TokenBucket {
             capacity,
             unit,
             pour,
-            carry: Carry::Share,
+            reserve: 0,
         })
     }
 
@@ -120,6 +111,12 @@ impl TokenBucket {
     }
 
     #[inline]
+    fn is_same_limit_as(&self, other: &TokenBucket) -> bool {
+        let TokenBucket { capacity, unit, pour, reserve: _ } = *self;
+        (capacity, unit, pour) == (other.capacity, other.unit, other.pour)
+    }
+
+    #[inline]
     fn tokens_in(&self, units: u64) -> u32 {
         count(units.div_euclid(self.unit))
     }
@@ -134,7 +131,8 @@ impl TokenBucket {
     fn decision(&self, outcome: Outcome, left: u64, behind: Micros, take: Take, found: Found) -> Decision {
         let missing = self.full().saturating_sub(left);
         let reset_after = if missing == 0 { Micros::ZERO } else { behind + self.wait_for(missing) };
-        Decision { outcome, limit: self.capacity, remaining: self.tokens_in(left), reset_after, take, found }
+        let remaining = self.tokens_in(left).saturating_sub(self.reserve);
+        Decision { outcome, limit: self.capacity, remaining, reset_after, take, found }
     }
 
     #[inline]
@@ -169,15 +167,12 @@ fn present(bucket: &TokenBucket, state: Option<&State>, now: Micros) -> Present 
         // there would find it there again: no refill until the clock had made up the whole step.
         Reading::Stepped => (units.min(under.full()), now, Micros::ZERO, true),
     };
-    if under == *bucket {
+    if under.is_same_limit_as(bucket) {
         return Present { units, now, behind, mended: stepped, found: Found::State };
     }
     // The same share of the new bucket. Rounding to whole tokens instead would starve a key that
     // two instances visit under two limits by turns, as they do during a rolling reload.
-    let units = match bucket.carry {
-        Carry::Share => mul_div(units, bucket.full(), under.full()),
-        Carry::Tokens => mul_div(units, bucket.unit, under.unit).min(bucket.full()),
-    };
+    let units = mul_div(units, bucket.full(), under.full());
     Present { units, now, behind, mended: true, found: Found::State }
 }
 
@@ -195,12 +190,14 @@ pub fn visit(
     let take = Take { at: now, entry: 0 };
     let Present { units, now, behind, mended, found } = present(bucket, state, now);
     let needed = bucket.units_of(cost);
+    let reserved = bucket.unit.saturating_mul(u64::from(bucket.reserve));
     let state_with = |units| State { units, last_refill: now, under: *bucket };
 
     let (outcome, left) = if cost.get() > bucket.capacity {
         (Outcome::Never, units)
-    } else if units < needed {
-        (Outcome::Denied { retry_after: behind + bucket.wait_for(needed.saturating_sub(units)) }, units)
+    } else if units < needed.saturating_add(reserved) {
+        let missing = needed.saturating_add(reserved).saturating_sub(units);
+        (Outcome::Denied { retry_after: behind + bucket.wait_for(missing) }, units)
     } else if verb == Verb::Peek {
         (Outcome::Allowed, units)
     } else {
@@ -243,7 +240,7 @@ pub struct Plain {
 #[inline]
 pub fn plain_take(bucket: &TokenBucket, state: &State, now: Micros, cost: Cost) -> Option<Plain> {
     let (full, needed) = (bucket.full(), bucket.units_of(cost));
-    if state.under != *bucket || now < state.last_refill || needed > full {
+    if state.under != *bucket || bucket.reserve > 0 || now < state.last_refill || needed > full {
         return None;
     }
     let filled = state.units.saturating_add(bucket.poured(now - state.last_refill));
