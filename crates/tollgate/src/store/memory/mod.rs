@@ -7,8 +7,8 @@
 //! So a flood of new keys cannot reset a drained bucket: at the bound the newcomers of one scope
 //! and limit share one overflow bucket instead.
 //!
-//! In reading order: [`hash`] makes a key 128 bits, [`table`] finds them, [`shape`] turns slots into
-//! the core's states, [`logs`] keeps what fits no slot, [`shard`] is one visit.
+//! In reading order: `hash` makes a key 128 bits, `table` finds them, `shape` turns slots into
+//! the core's states, `logs` keeps what fits no slot, `shard` is one visit.
 //!
 //! Proved by: memory/tests, testkit::contract
 
