@@ -15,6 +15,9 @@ TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A d
 Off loopback the admin door needs --admin-token, and on the HTTP door refunds and inline limits need
 --token, because they can undo a limit. Better give tokens by environment: other users can see flags.";
 
+const REDIS_HELP: &str = "Where state is shared: redis://[user:password@]host[:port][/database], rediss:// for TLS, \
+    unix:///path for a socket, or `off` for this process' memory";
+
 /// Answers checks until it is asked to stop.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
@@ -23,9 +26,8 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
 
-    /// Where state is shared: redis://[user:password@]host[:port][/database], rediss:// for TLS,
-    /// unix:///path for a socket, or `off` for this process' memory.
-    #[arg(long, value_name = "URL", env = "TOLLGATE_REDIS", hide_env_values = true)]
+    // Not a doc comment: rustdoc would take the brackets for links.
+    #[arg(long, value_name = "URL", env = "TOLLGATE_REDIS", hide_env_values = true, help = REDIS_HELP)]
     redis: Option<String>,
 
     /// The HTTP/JSON door [default: 127.0.0.1:8080].
