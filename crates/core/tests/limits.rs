@@ -49,7 +49,7 @@ fn the_reason_says_what_to_do() {
     assert_eq!(
         error,
         "cannot be kept exactly: 999983/d with burst 999983 needs 86398531200000000 units, more than 2^51; \
-         use a burst of at most 26062, or a count that divides the period"
+         use a burst of at most 26062, or a rate in rounder numbers"
     );
 }
 

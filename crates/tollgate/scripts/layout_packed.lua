@@ -1,7 +1,6 @@
 -- layout_packed.lua: state as one string, a version byte and then fixed-width binary fields.
 --
--- The default: one GET to look and one SET, TTL included, to spend. Fields are little-endian
--- unsigned integers, never floats, so nothing can come back as NaN.
+-- The default: one GET to look and one SET, TTL included, to spend. Fields are little-endian.
 --
 -- Every script begins with these; layout_hash.lua defines the same functions.
 local NOTHING, STATE, MALFORMED = 0, 1, 2

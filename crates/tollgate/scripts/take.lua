@@ -1,11 +1,11 @@
 -- take.lua: spend every check, or none, at one instant. With PEEKING, only look.
 --
 -- KEYS     one per check, all on one cluster slot, no two alike
--- ARGV[1]  now in microseconds; 0, or nothing, asks Redis' own clock
+-- ARGV[1]  now in microseconds; 0 asks Redis' own clock
 -- ARGV     then two per check: its packed arguments, and its TTL in milliseconds as text
 -- Reply    now, then five integers per check: outcome + 4 * found, remaining, retry_after,
 --          reset_after, mark
-local now = tonumber(ARGV[1]) or 0
+local now = tonumber(ARGV[1])
 if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]

@@ -14,6 +14,8 @@ use crate::world::{self, LAYOUTS, NOON, Named};
 fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let words = |words: &[&[u8]]| words.iter().map(|word| word.to_vec()).collect::<Vec<_>>();
     let key = key.as_bytes();
+    #[expect(clippy::cast_precision_loss, reason = "a time of today is exact")]
+    let noon = NOON as f64;
     let mut all = vec![
         ("an empty string", words(&[b"SET", key, b""])),
         ("a text", words(&[b"SET", key, b"hello"])),
@@ -38,7 +40,7 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
         one_short[0] = 1;
         all.push(("version 9", words(&[b"SET", key, &another_version])));
         // Of this very limit, as the fast path would take it.
-        let ours = fields(0, NOON, 3, 20_000_000, 1);
+        let ours = fields(0.0, noon, 3, 20_000_000, 1);
         if kind == Kind::TokenBucket {
             all.push(("version 9 of a bucket", words(&[b"SET", key, &[&[9], &ours[..]].concat()])));
         }
@@ -48,13 +50,17 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
     if kind == Kind::TokenBucket {
         // units, last_refill, capacity, unit, pour
         for (name, limit) in [
-            ("more units than the bucket holds", fields(301, NOON, 3, 100, 1)),
-            ("more units than this bucket holds", fields(60_000_001, NOON, 3, 20_000_000, 1)),
-            ("a capacity of none", fields(0, NOON, 0, 100, 1)),
-            ("a bucket that never refills", fields(0, NOON, 3, 100, 0)),
-            ("a token of no units", fields(0, NOON, 3, 0, 1)),
-            ("more units than are exact", fields(0, NOON, u32::MAX, 1 << 40, 1)),
-            ("a time beyond the exact", fields(0, 1 << 60, 3, 100, 1)),
+            ("more units than the bucket holds", fields(301.0, noon, 3, 100, 1)),
+            ("more units than this bucket holds", fields(60_000_001.0, noon, 3, 20_000_000, 1)),
+            ("fewer units than none", fields(-1.0, noon, 3, 20_000_000, 1)),
+            ("units that are no number", fields(f64::NAN, noon, 3, 20_000_000, 1)),
+            ("part of a unit", fields(0.5, noon, 3, 100, 1)),
+            ("a capacity of none", fields(0.0, noon, 0, 100, 1)),
+            ("a bucket that never refills", fields(0.0, noon, 3, 100, 0)),
+            ("a token of no units", fields(0.0, noon, 3, 0, 1)),
+            ("more units than are exact", fields(0.0, noon, u32::MAX, 1 << 40, 1)),
+            ("a time beyond the exact", fields(0.0, 1e18, 3, 100, 1)),
+            ("a time that is no number", fields(0.0, f64::NAN, 3, 20_000_000, 1)),
         ] {
             all.push((
                 name,
@@ -80,7 +86,7 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
 }
 
 /// The bytes of a bucket's state.
-fn fields(units: u64, last_refill: u64, capacity: u32, unit: u64, pour: u32) -> Vec<u8> {
+fn fields(units: f64, last_refill: f64, capacity: u32, unit: u64, pour: u32) -> Vec<u8> {
     [
         &units.to_le_bytes()[..],
         &last_refill.to_le_bytes(),

@@ -8,8 +8,9 @@ use tollgate::core::store::{ErrorClass, Store, StoreError};
 use crate::world::{self, LAYOUTS, NOON, Named};
 
 /// Every command a script may write with.
-const WRITES: [&str; 10] = [
+const WRITES: [&str; 11] = [
     "set",
+    "setrange",
     "hset",
     "zadd",
     "del",

@@ -207,8 +207,8 @@ fn content(kind: Kind, redis_type: &str, raw: &[Vec<u8>]) -> Option<Content> {
     let short = |at: usize| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
     match (kind, body.len()) {
         (Kind::TokenBucket, 32) => Some(Content::Bucket(token_bucket::State {
-            units: long(0)?,
-            last_refill: Micros(long(8)?),
+            units: reply::whole(&body[..8]).ok()?,
+            last_refill: Micros(reply::whole(&body[8..16]).ok()?),
             under: TokenBucket::from_parts(short(16)?, long(20)?, short(28)?)?,
         })),
         (Kind::SlidingWindow, 16) => {

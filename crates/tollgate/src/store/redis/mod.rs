@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
+use tollgate_core::algorithm::Algorithm;
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
@@ -256,6 +257,17 @@ impl RedisStore {
 
     async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         let link = self.link();
+        if let (Verb::Take, [check], Some(script)) = (verb, checks, &self.scripts.fast)
+            && let Algorithm::TokenBucket(bucket) = check.algorithm
+            && !self.shared.anchor.is_used()
+        {
+            let bytes = self.naming.fast(script, check, bucket);
+            if let Answer::Done(decisions) = reply::decisions(self.run(&link, script, bytes).await?, checks)?
+            {
+                self.count_malformed(&decisions);
+                return Ok(decisions);
+            }
+        }
         let script = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
         let mut around = Micros::ZERO;
         if has_calendar(checks.iter().map(|check| check.algorithm)) {

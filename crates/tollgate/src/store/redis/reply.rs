@@ -62,14 +62,24 @@ fn bucket_decision(
     found: Found,
     bytes: &[u8],
 ) -> Result<Decision, StoreError> {
-    let number = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
-    let (Some(units), Some(now)) = (number(1), number(9)) else { return Err(bad("a short bucket")) };
-    let left = token_bucket::Left { units, now: Micros(now) };
-    match bytes[0] {
-        1 => Ok(left.after_spending(bucket, found)),
-        0 => Ok(left.when_refused(bucket, cost, found)),
-        _ => Err(bad("a bucket of another version")),
+    let (numbers, is_spent) = match bytes.len() {
+        16 => (bytes, true),
+        17 => (&bytes[..16], false),
+        33 => (&bytes[1..17], true),
+        _ => return Err(bad("a bucket of another length")),
+    };
+    let left = token_bucket::Left { units: whole(&numbers[..8])?, now: Micros(whole(&numbers[8..])?) };
+    Ok(if is_spent { left.after_spending(bucket, found) } else { left.when_refused(bucket, cost, found) })
+}
+
+/// A double that holds a whole number, as all of ours do.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked just before")]
+pub(super) fn whole(bytes: &[u8]) -> Result<u64, StoreError> {
+    let number = bytes.try_into().map(f64::from_le_bytes).map_err(|_| bad("a short number"))?;
+    if !(0.0..=9_007_199_254_740_991.0).contains(&number) {
+        return Err(bad("a number that is none of ours"));
     }
+    Ok(number as u64)
 }
 
 fn decision(check: &Check<'_>, now: Micros, part: &[u64]) -> Result<Decision, StoreError> {

@@ -76,23 +76,35 @@ impl Naming {
         around: Micros,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + checks.len() * 160);
-        let fast = match checks {
-            [Check { algorithm: Algorithm::TokenBucket(bucket), .. }] if now == Micros::ZERO => {
-                Some(limit_of(bucket))
-            }
-            _ => None,
-        };
-        header(&mut out, b'*', 4 + checks.len() * 3 + usize::from(fast.is_some()));
+        header(&mut out, b'*', 4 + checks.len() * 3);
         self.head_of_call(&mut out, script, checks.iter().map(|check| check.key), checks.len());
         let mut number = itoa::Buffer::new();
-        bulk(&mut out, if fast.is_some() { b"" } else { number.format(now.0).as_bytes() });
+        bulk(&mut out, number.format(now.0).as_bytes());
         for check in checks {
             bulk(&mut out, pack(check, around).as_slice());
             bulk(&mut out, number.format(self.ttl_ms(check.algorithm)).as_bytes());
         }
-        if let Some(limit) = fast {
-            bulk(&mut out, &limit);
+        out
+    }
+
+    /// One `EVALSHA` for a take from one token bucket, on Redis' own clock.
+    pub(super) fn fast(&self, script: &Script, check: &Check<'_>, bucket: &TokenBucket) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256);
+        header(&mut out, b'*', 6);
+        self.head_of_call(&mut out, script, std::iter::once(check.key), 1);
+        let mut packed = Packed::new();
+        packed.push(&bucket.capacity().to_le_bytes());
+        packed.push(&bucket.unit().to_le_bytes());
+        packed.push(&bucket.pour().to_le_bytes());
+        let renew_every = check.algorithm.keep_for() - check.algorithm.time_to_whole();
+        // A cost above the capacity may be too much for a double, and is too much for the bucket.
+        let needed = bucket.units_of(check.cost).min(bucket.full() + 1);
+        for number in [u64::from(bucket.pour()), needed, bucket.full(), renew_every.0] {
+            packed.push(&double(number).to_le_bytes());
         }
+        packed.push(pack(check, Micros::ZERO).as_slice());
+        bulk(&mut out, packed.as_slice());
+        bulk(&mut out, itoa::Buffer::new().format(self.ttl_ms(check.algorithm)).as_bytes());
         out
     }
 
@@ -158,11 +170,15 @@ fn write_tag(subject: &[u8], out: &mut String) {
 
 /// A check's packed arguments, as its twin's `Args` says.
 struct Packed {
-    bytes: [u8; 64],
+    bytes: [u8; 96],
     length: usize,
 }
 
 impl Packed {
+    fn new() -> Packed {
+        Packed { bytes: [0; 96], length: 0 }
+    }
+
     fn push(&mut self, bytes: &[u8]) {
         self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
         self.length += bytes.len();
@@ -174,18 +190,14 @@ impl Packed {
 }
 
 fn pack(check: &Check<'_>, around: Micros) -> Packed {
-    let mut packed = Packed { bytes: [0; 64], length: 0 };
+    let mut packed = Packed::new();
     packed.push(&[kind_number(check.algorithm.kind())]);
     packed.push(&check.cost.get().to_le_bytes());
     packed.push(&check.algorithm.limit().to_le_bytes());
     match check.algorithm {
         Algorithm::TokenBucket(bucket) => {
-            let renew_every = check.algorithm.keep_for() - check.algorithm.time_to_whole();
             packed.push(&bucket.unit().to_le_bytes());
             packed.push(&bucket.pour().to_le_bytes());
-            packed.push(&bucket.units_of(check.cost).to_le_bytes());
-            packed.push(&bucket.full().to_le_bytes());
-            packed.push(&renew_every.0.to_le_bytes());
         }
         Algorithm::SlidingLog(log) => packed.push(&log.span().0.to_le_bytes()),
         Algorithm::SlidingWindow(window) => packed.push(&window.span().0.to_le_bytes()),
@@ -202,13 +214,10 @@ fn pack(check: &Check<'_>, around: Micros) -> Packed {
     packed
 }
 
-/// A bucket's limit as it stands at the end of a packed value.
-fn limit_of(bucket: &TokenBucket) -> [u8; 16] {
-    let mut limit = [0; 16];
-    limit[..4].copy_from_slice(&bucket.capacity().to_le_bytes());
-    limit[4..12].copy_from_slice(&bucket.unit().to_le_bytes());
-    limit[12..].copy_from_slice(&bucket.pour().to_le_bytes());
-    limit
+/// A whole number as Lua has it: exact, because every number of ours is below 2^53.
+#[expect(clippy::cast_precision_loss, reason = "numbers of ours are below 2^53")]
+fn double(number: u64) -> f64 {
+    number as f64
 }
 
 /// Whether any check follows a calendar, and so needs to know roughly what time it is.

@@ -35,6 +35,8 @@ pub(super) struct Script {
 pub(super) struct Scripts {
     /// By verb, then by kind, the mixed one last.
     by_verb: [[Script; 5]; 3],
+    /// Takes from one token bucket; where the layout is packed.
+    pub fast: Option<Script>,
     /// Shows an instance alive.
     pub heartbeat: Script,
 }
@@ -60,9 +62,12 @@ impl Scripts {
                 Some(Kind::FixedWindow),
                 None,
             ]
-            .map(|kind| Script::new(assemble(layout, verb, kind)))
+            .map(|kind| Script::new(assemble("", layout, verb, kind)))
         };
+        let fast = include_str!("../../../scripts/token_bucket_fast.lua");
+        let fast = || Script::new(assemble(fast, layout, Verb::Take, Some(Kind::TokenBucket)));
         Scripts {
+            fast: (layout == Layout::Packed).then(fast),
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
             heartbeat: Script::new(include_str!("../../../scripts/heartbeat.lua").to_owned()),
         }
@@ -93,7 +98,7 @@ impl Script {
     }
 }
 
-fn assemble(layout_choice: Layout, verb: Verb, kind: Option<Kind>) -> String {
+fn assemble(first: &str, layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
     // Flagged scripts are refused before their first line where they cannot run to the end (out of
     // memory, read only); a peek, flagged as not writing, still answers there.
     let flags = if verb == Verb::Peek { "#!lua flags=no-writes\n" } else { "#!lua\n" };
@@ -103,7 +108,7 @@ fn assemble(layout_choice: Layout, verb: Verb, kind: Option<Kind>) -> String {
          local PEEKING = {}\n",
         verb == Verb::Peek
     );
-    let layout = match layout_choice {
+    let layout = match layout {
         Layout::Packed => include_str!("../../../scripts/layout_packed.lua"),
         Layout::Hash => include_str!("../../../scripts/layout_hash.lua"),
     };
@@ -111,14 +116,8 @@ fn assemble(layout_choice: Layout, verb: Verb, kind: Option<Kind>) -> String {
         Verb::Take | Verb::Peek => include_str!("../../../scripts/take.lua"),
         Verb::Refund => include_str!("../../../scripts/refund.lua"),
     };
-    let fast = match (layout_choice, verb, kind) {
-        (Layout::Packed, Verb::Take, Some(Kind::TokenBucket)) => {
-            include_str!("../../../scripts/token_bucket_fast.lua")
-        }
-        _ => "",
-    };
-    // In a function of its own, so that what the fast path does not need is not even set up.
-    let mut text = [flags, fast, "return (function()\n", &constants, layout].concat();
+    // In a function of its own, so that what comes first need not set any of it up.
+    let mut text = [flags, first, "return (function()\n", &constants, layout].concat();
     if matches!(kind, None | Some(Kind::TokenBucket | Kind::SlidingWindow)) {
         text.push_str(include_str!("../../../scripts/numbers.lua"));
     }
