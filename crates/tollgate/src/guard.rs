@@ -93,13 +93,15 @@ impl Guard {
             return Err(StoreError::Unreachable { why: "set aside after repeated failures".into() });
         }
         let mut call = pin!(call);
-        match once(call.as_mut()).await {
+        let failure = match once(call.as_mut()).await {
             Poll::Ready(Ok(done)) => {
                 self.succeeded();
-                Ok(done)
+                return Ok(done);
             }
-            first => self.settle(epoch, operation, first, call).await,
-        }
+            Poll::Ready(Err(error)) => Some(error),
+            Poll::Pending => None,
+        };
+        self.settle(epoch, operation, failure, call).await
     }
 
     /// Runs one call even if the guard is open, and closes it if the call succeeds.
@@ -115,7 +117,8 @@ impl Guard {
                 self.succeeded();
                 Ok(done)
             }
-            first => self.settle(epoch, operation, first, call).await,
+            Poll::Ready(Err(error)) => self.settle(epoch, operation, Some(error), call).await,
+            Poll::Pending => self.settle(epoch, operation, None, call).await,
         };
         if result.is_ok() {
             self.close();
@@ -136,13 +139,13 @@ impl Guard {
         &self,
         epoch: u64,
         operation: Operation,
-        first: Poll<Result<T, StoreError>>,
+        failure: Option<StoreError>,
         call: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
         let started = clock::instant();
-        let result = match first {
-            Poll::Ready(result) => result,
-            Poll::Pending => match tokio::time::timeout(self.deadline, call).await {
+        let result = match failure {
+            Some(error) => Err(error),
+            None => match tokio::time::timeout(self.deadline, call).await {
                 Ok(result) => result,
                 Err(_) => Err(StoreError::TimedOut { waited: self.deadline }),
             },

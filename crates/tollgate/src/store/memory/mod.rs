@@ -23,7 +23,9 @@ mod table;
 mod tests;
 
 use std::num::NonZero;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::thread;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -116,7 +118,8 @@ impl MemoryStore {
     }
 
     /// hot path: one lock, no allocation.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
     fn take_one(&self, check: &Check<'_>) -> Decision {
         let visitor = self.visitor(check);
         let mut shard = self.shard(visitor.hash).lock();
@@ -274,12 +277,32 @@ fn to_usize(n: u64) -> usize {
     usize::try_from(n).expect("more keys than this machine can address")
 }
 
+/// A take that happens when it is polled, and is ready then.
+///
+/// Written out because an `async fn` is not inlined into its caller for the asking, and a decision
+/// that is handed over by way of the stack costs a tenth of a check.
+struct Taking<'a, 'b, 'c> {
+    store: &'a MemoryStore,
+    checks: &'b [Check<'c>],
+}
+
+impl Future for Taking<'_, '_, '_> {
+    type Output = Result<Few<Decision>, StoreError>;
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "measured: 39 ns a check without, 35 with")]
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(match self.checks {
+            [check] => Few::One(self.store.take_one(check)),
+            checks => self.store.take_several(checks),
+        }))
+    }
+}
+
 impl Store for MemoryStore {
-    async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        Ok(match checks {
-            [check] => Few::One(self.take_one(check)),
-            checks => self.take_several(checks),
-        })
+    #[inline]
+    fn take(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Few<Decision>, StoreError>> + Send {
+        Taking { store: self, checks }
     }
 
     async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
