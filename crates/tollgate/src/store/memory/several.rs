@@ -5,7 +5,7 @@
 //! because two of them may meet in one overflow bucket; the first refusal undoes them, backwards,
 //! before any lock is let go.
 
-use parking_lot::MutexGuard;
+use super::MutexGuard;
 use tollgate_core::check::Check;
 use tollgate_core::decision::{Decision, Outcome};
 use tollgate_core::few::Few;
