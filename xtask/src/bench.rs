@@ -7,7 +7,7 @@ use crate::command;
 /// Name, what it measures, and the cargo command that measures it.
 const BENCHES: &[(&str, &str, &[&str])] = &[(
     "core",
-    "the pure algorithms, one thread, no store",
+    "memory store beside governor, scripts beside the decision record, a check beside PING",
     &["run", "--release", "--locked", "-p", "bench", "--", "core"],
 )];
 
