@@ -1,6 +1,6 @@
 //! Random histories through both twins: the same integers, or the seed is printed.
 //!
-//! `TOLLGATE_SEED=n cargo test -p tollgate --test twins histories` replays one.
+//! `TOLLGATE_SEED=n cargo test -p tollgate --test twins histories` plays that one first.
 
 use std::fmt::Write as _;
 
@@ -49,10 +49,7 @@ async fn campaign_of_histories_gives_the_same_numbers() {
 /// `histories` of them, each from its own seed, on one Redis.
 #[expect(clippy::print_stdout, reason = "a campaign says what it did")]
 async fn run(layout: Layout, histories: u64) {
-    let (first_seed, histories) = match seed() {
-        Some(seed) => (seed, 1),
-        None => (fastrand::u64(..u64::MAX / 2), histories),
-    };
+    let first_seed = seed().unwrap_or_else(|| fastrand::u64(..u64::MAX / 2));
     println!("{}: seeds from {first_seed}, {histories} histories", layout.name());
     let began = tollgate::clock::instant();
     let server = world::frozen_redis().await;
