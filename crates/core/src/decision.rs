@@ -64,6 +64,17 @@ pub enum Returned {
     Nothing,
 }
 
+impl Returned {
+    /// How much of `taken` was `given` back.
+    pub(crate) fn of(given: u64, taken: u64) -> Returned {
+        match given {
+            0 => Returned::Nothing,
+            _ if given < taken => Returned::Part,
+            _ => Returned::All,
+        }
+    }
+}
+
 /// The store's answer to one refund.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refunded {

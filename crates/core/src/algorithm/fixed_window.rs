@@ -192,11 +192,7 @@ pub fn refund(
     let given = if is_current { cost.get().min(count) } else { 0 };
     let after = count.saturating_sub(given);
     let refunded = Refunded {
-        returned: match given {
-            0 => Returned::Nothing,
-            _ if given < cost.get() => Returned::Part,
-            _ => Returned::All,
-        },
+        returned: Returned::of(u64::from(given), u64::from(cost.get())),
         limit: fixed.limit,
         remaining: fixed.limit.saturating_sub(after),
         reset_after: if after == 0 { Micros::ZERO } else { behind + (window.end - now) },

@@ -246,11 +246,7 @@ pub fn refund(sliding: &SlidingLog, log: Option<&mut Log>, now: Micros, cost: Co
     }
     let present = Present::new(sliding, log.as_deref(), now);
     Refunded {
-        returned: match given {
-            0 => Returned::Nothing,
-            _ if given < cost.get() => Returned::Part,
-            _ => Returned::All,
-        },
+        returned: Returned::of(u64::from(given), u64::from(cost.get())),
         limit: sliding.limit,
         remaining: sliding.limit.saturating_sub(present.used()),
         reset_after: present.wait_for_whole(),

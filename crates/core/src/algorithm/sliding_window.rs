@@ -176,11 +176,7 @@ pub fn refund(
     let given = if is_current { cost.get().min(current) } else { 0 };
     present.state.current = current.saturating_sub(given);
     let refunded = Refunded {
-        returned: match given {
-            0 => Returned::Nothing,
-            _ if given < cost.get() => Returned::Part,
-            _ => Returned::All,
-        },
+        returned: Returned::of(u64::from(given), u64::from(cost.get())),
         limit: sliding.limit,
         remaining: sliding.limit.saturating_sub(present.used(sliding)),
         reset_after: present.wait_for_whole(sliding),

@@ -290,7 +290,7 @@ pub fn refund(
 
     let missing = bucket.full().saturating_sub(after);
     let refunded = Refunded {
-        returned: returned(given, bucket.units_of(cost)),
+        returned: Returned::of(given, bucket.units_of(cost)),
         limit: bucket.capacity,
         remaining: bucket.tokens_in(after),
         reset_after: if missing == 0 { Micros::ZERO } else { behind + bucket.wait_for(missing) },
@@ -301,14 +301,6 @@ pub fn refund(
         under: *bucket,
     });
     (refunded, write)
-}
-
-fn returned(given: u64, taken: u64) -> Returned {
-    match given {
-        0 => Returned::Nothing,
-        _ if given < taken => Returned::Part,
-        _ => Returned::All,
-    }
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {
