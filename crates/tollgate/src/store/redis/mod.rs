@@ -241,14 +241,21 @@ impl RedisStore {
     }
 
     /// Runs a script, loading it first where Redis has lost it.
-    async fn run(&self, link: &Link, script: &Script, bytes: Vec<u8>) -> Result<Reply, StoreError> {
-        let again = bytes.clone();
-        let reply = link.call(bytes, 1).await?;
+    ///
+    /// hot path: the request is written out once, and again only for a script that was lost.
+    async fn run(
+        &self,
+        link: &Link,
+        script: &Script,
+        request: impl Fn() -> Vec<u8> + Send,
+    ) -> Result<Reply, StoreError> {
+        let reply = link.call(request(), 1).await?;
         let is_lost = matches!(&reply, Reply::Error(message) if class_of(message) == ErrorClass::NoScript);
         if !is_lost {
             return Ok(reply);
         }
         // Both in one write: as two trips, a loop of SCRIPT FLUSH could starve them.
+        let again = request();
         let mut both = Vec::with_capacity(script.text.len() + again.len() + 64);
         wire::command(&mut both, [&b"SCRIPT"[..], b"LOAD", script.text.as_bytes()].into_iter());
         both.extend_from_slice(&again);
@@ -261,12 +268,15 @@ impl RedisStore {
             && let Algorithm::TokenBucket(bucket) = check.algorithm
             && !self.shared.anchor.is_used()
         {
-            let bytes = self.naming.fast(script, check, bucket);
-            if let Answer::Done(decisions) = reply::decisions(self.run(&link, script, bytes).await?, checks)?
-            {
-                self.count_malformed(&decisions);
-                return Ok(decisions);
-            }
+            let request = || self.naming.fast(script, check, bucket);
+            // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
+            return match reply::decisions(self.run(&link, script, request).await?, checks)? {
+                Answer::Done(decisions) => {
+                    self.count_malformed(&decisions);
+                    Ok(decisions)
+                }
+                Answer::Stale { .. } => Err(reply::bad("a bucket that is stale")),
+            };
         }
         let script = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
         let mut around = Micros::ZERO;
@@ -274,8 +284,9 @@ impl RedisStore {
             around = clock::wall();
         }
         for attempt in 0.. {
-            let bytes = self.naming.visits(script, checks, self.now(&link).await?, around);
-            match reply::decisions(self.run(&link, script, bytes).await?, checks)? {
+            let now = self.now(&link).await?;
+            let request = || self.naming.visits(script, checks, now, around);
+            match reply::decisions(self.run(&link, script, request).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
                     return Ok(decisions);
@@ -381,8 +392,9 @@ impl Store for RedisStore {
             let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
             let script =
                 self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
-            let bytes = self.naming.refunds(script, &asked, self.now(&link).await?, around);
-            let (now, answers) = reply::refunds(self.run(&link, script, bytes).await?, &asked)?;
+            let now = self.now(&link).await?;
+            let request = || self.naming.refunds(script, &asked, now, around);
+            let (now, answers) = reply::refunds(self.run(&link, script, request).await?, &asked)?;
             around = now;
             for (at, answer) in open.into_iter().zip(answers) {
                 refunded[at] = answer;
@@ -433,7 +445,7 @@ impl Store for RedisStore {
         wire::command(&mut bytes, words.into_iter().map(str::as_bytes));
         // Forgotten unless this one is answered too, also if the caller gives it up.
         let since = self.answering_since.lock().take();
-        let answer = reply::integers(self.run(&link, script, bytes).await?, 2)?;
+        let answer = reply::integers(self.run(&link, script, || bytes.clone()).await?, 2)?;
         let since = since.unwrap_or_else(clock::instant);
         *self.answering_since.lock() = Some(since);
         self.survey(&link);
