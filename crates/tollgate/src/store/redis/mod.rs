@@ -47,6 +47,10 @@ use scripts::{Script, Scripts, Verb};
 use tls::Tls;
 use wire::Reply;
 
+/// How often a script is loaded again for one call. One write is not always one read: Redis takes 16 KiB
+/// at a time, and a flush may come between the two halves. A lost script proves that nothing ran.
+const HEALS_MAX: usize = 4;
+
 /// How long an instance counts as alive after it was last heard.
 const ALIVE_FOR: Micros = Micros::from_secs(5);
 
@@ -249,17 +253,21 @@ impl RedisStore {
         script: &Script,
         request: impl Fn() -> Vec<u8> + Send,
     ) -> Result<Reply, StoreError> {
-        let reply = link.call(request(), 1).await?;
-        let is_lost = matches!(&reply, Reply::Error(message) if class_of(message) == ErrorClass::NoScript);
-        if !is_lost {
-            return Ok(reply);
+        let mut reply = link.call(request(), 1).await?;
+        for _ in 0..HEALS_MAX {
+            let is_lost =
+                matches!(&reply, Reply::Error(message) if class_of(message) == ErrorClass::NoScript);
+            if !is_lost {
+                break;
+            }
+            // Both in one write: as two trips, a loop of SCRIPT FLUSH could starve them.
+            let again = request();
+            let mut both = Vec::with_capacity(script.text.len() + again.len() + 64);
+            wire::command(&mut both, [&b"SCRIPT"[..], b"LOAD", script.text.as_bytes()].into_iter());
+            both.extend_from_slice(&again);
+            reply = link.call(both, 2).await?;
         }
-        // Both in one write: as two trips, a loop of SCRIPT FLUSH could starve them.
-        let again = request();
-        let mut both = Vec::with_capacity(script.text.len() + again.len() + 64);
-        wire::command(&mut both, [&b"SCRIPT"[..], b"LOAD", script.text.as_bytes()].into_iter());
-        both.extend_from_slice(&again);
-        link.call(both, 2).await
+        Ok(reply)
     }
 
     async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {

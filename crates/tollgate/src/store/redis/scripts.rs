@@ -62,14 +62,14 @@ impl Scripts {
                 Some(Kind::FixedWindow),
                 None,
             ]
-            .map(|kind| Script::new(assemble("", layout, verb, kind)))
+            .map(|kind| Script::new(&assemble("", layout, verb, kind)))
         };
         let fast = include_str!("../../../scripts/token_bucket_fast.lua");
-        let fast = || Script::new(assemble(fast, layout, Verb::Take, Some(Kind::TokenBucket)));
+        let fast = || Script::new(&assemble(fast, layout, Verb::Take, Some(Kind::TokenBucket)));
         Scripts {
             fast: (layout == Layout::Packed).then(fast),
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
-            heartbeat: Script::new(include_str!("../../../scripts/heartbeat.lua").to_owned()),
+            heartbeat: Script::new(include_str!("../../../scripts/heartbeat.lua")),
         }
     }
 
@@ -89,7 +89,12 @@ impl Scripts {
 }
 
 impl Script {
-    fn new(text: String) -> Script {
+    /// Without comments and indentation: what is loaded anew after a flush should be short, and fit
+    /// into one read of Redis' together with the call that needs it.
+    fn new(text: &str) -> Script {
+        let lines =
+            text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
+        let text = lines.flat_map(|line| [line, "\n"]).collect::<String>();
         let mut sha = String::with_capacity(40);
         for byte in Sha1::digest(text.as_bytes()) {
             let _ = write!(sha, "{byte:02x}"); // writing to a String cannot fail
