@@ -13,12 +13,15 @@
 //! 4. [`key`] and [`check`]: what is counted together, and one limit applied to one ask; [`sip`]
 //!    hashes keys.
 //! 5. [`decision`] and [`verdict`]: the store's answer, and the engine's.
-//! 6. [`ask`] and [`policy`]: the question, and the rules that turn it into checks.
+//! 6. [`ask`] and [`policy`]: the question, and the rules that turn it into checks; [`attributes`] and
+//!    [`address`] are what a question can say about a call.
 //! 7. [`store`]: the one seam between deciding and remembering.
 #![deny(clippy::float_arithmetic, clippy::arithmetic_side_effects)]
 
+pub mod address;
 pub mod algorithm;
 pub mod ask;
+pub mod attributes;
 pub mod check;
 pub mod decision;
 pub mod few;
