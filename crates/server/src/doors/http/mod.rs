@@ -70,7 +70,7 @@ impl HttpDoor {
             Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape)?,
             Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape)?,
             Route::Refund | Route::Other => match self.engine.refund(&ask).await {
-                RefundAnswer::Done(refunds) => encode::refunded(&self.engine.policy(), &wants, &refunds),
+                RefundAnswer::Done(refunds) => encode::refunded(&wants, &refunds),
                 RefundAnswer::NotDone { why } => return Err(encode::not_refunded(&why)),
                 RefundAnswer::Invalid(problem) => return Err(encode::invalid(&problem, *shape)),
             },
