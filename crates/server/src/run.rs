@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
+use tollgate::clock;
 use tollgate::core::policy::PolicyError;
 use tollgate::observe::Observer;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
-use tollgate::{Policy, clock};
 
 use crate::admin::{About, Admin};
 use crate::config::Config;
@@ -144,7 +144,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
 
 /// The engine, with its heartbeat on the runtime we are on.
 fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
-    let policy = Policy::try_new(FIRST_VERSION, config.rules.clone())?;
+    let policy = config.policy.build(FIRST_VERSION)?;
     let store = match &config.redis {
         Some(redis) => AnyStore::Redis(RedisStore::new(redis.clone())?),
         None => AnyStore::Memory(memory(config)),

@@ -236,9 +236,15 @@ impl Rule {
     }
 
     /// Its limits, all spent together: those of the plan for everyone, if it has plans.
+    #[inline]
     pub fn limits(&self) -> &[RuleLimit] {
-        let default = self.picks.as_ref().map_or(0, |picks| picks.default);
-        self.plans.get(default).map_or(&[], |plan| &plan.limits)
+        self.default_plan().map_or(&[], |plan| &plan.limits)
+    }
+
+    /// The plan for everyone who has no other.
+    #[inline]
+    pub fn default_plan(&self) -> Option<&Plan> {
+        self.plans.get(self.picks.as_ref().map_or(0, |picks| picks.default))
     }
 
     /// Its plans; a rule without any has one that has no name.

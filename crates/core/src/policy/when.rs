@@ -97,6 +97,24 @@ impl Condition {
         &self.attribute
     }
 
+    /// What it accepts, as it is written, in an order of its own.
+    pub fn values(&self) -> Vec<String> {
+        match &self.accepts {
+            Accepts::Texts { exact, globs } => {
+                let mut values: Vec<String> = exact.iter().map(|text| text.to_string()).collect();
+                values.sort_unstable();
+                values.extend(globs.iter().map(ToString::to_string));
+                values
+            }
+            Accepts::Paths(paths) => paths.iter().map(ToString::to_string).collect(),
+            Accepts::Addresses { ranges, .. } => {
+                let mut values: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+                values.dedup();
+                values
+            }
+        }
+    }
+
     pub(super) fn accepts(&self) -> &Accepts {
         &self.accepts
     }

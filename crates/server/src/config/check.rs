@@ -1,21 +1,19 @@
 //! From a tree to a configuration that can be trusted; every problem is found in one pass.
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tollgate::store::redis::Secret;
-use tollgate::{OnOutage, Rule};
 
 use super::problems::{Place, Problems};
-use super::section::{At, Section, clip, parse_span};
+use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
-    Config, DrainConfig, Limits, Listen, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, redis,
+    Config, DrainConfig, Limits, Listen, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, policy, redis,
 };
-use crate::limit::{SLIDING_LOG_MAX, Written};
+use crate::limit::SLIDING_LOG_MAX;
 
 const HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
@@ -34,7 +32,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
     let mut root = Section::open("", tree, problems);
 
     let limits = limits(root.section("limits"));
-    let rules = rules(&mut root, limits.sliding_log_max);
+    let policy = policy::check(&mut root, limits.sliding_log_max);
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
     let listen = listen(root.section("listen"), &overrides);
@@ -54,7 +52,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
         workers: overrides.workers.unwrap_or_else(cores),
         file: overrides.file,
         listen,
-        rules,
+        policy,
         redis,
         outage,
         memory,
@@ -63,89 +61,6 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
         drain,
         tokens,
     })
-}
-
-/// The rules, in the order written; one with a problem is left out.
-fn rules(root: &mut Section<'_>, log_max: u32) -> Vec<Rule> {
-    let Some(trees) = root.list("rules") else { return Vec::new() };
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    let mut rules = Vec::new();
-    for (at, tree) in trees.into_iter().enumerate() {
-        let path = format!("rules[{at}]");
-        if !tree.is_map() {
-            let what = format!("must be a mapping with a name and a limit, and is {}", tree.kind());
-            root.problems().add(tree.place, &path, what);
-            continue;
-        }
-        let (name, rule) = rule(Section::open(&path, tree, root.problems()), log_max);
-        rules.extend(rule);
-        let Some(name) = name else { continue };
-        if let Some(first) = seen.insert(name.value.clone(), at) {
-            let what =
-                format!("\"{}\" is the name of rules[{first}] too: names are unique", clip(&name.value));
-            root.problems().add(name.place, &name.path, what);
-        }
-    }
-    rules
-}
-
-fn rule(mut section: Section<'_>, log_max: u32) -> (Option<At<String>>, Option<Rule>) {
-    let name = section.text("name");
-    let limit = section.text("limit");
-    let burst = section.whole("burst", 1..=u64::from(u32::MAX));
-    let algorithm = section.text("algorithm");
-    let time_zone = section.text("time_zone");
-    let on_outage = section.word("on_outage", ON_OUTAGE, OnOutage::parse);
-    for (field, is_there, what) in [
-        ("name", name.is_some(), "is missing: a rule is asked for by its name"),
-        ("limit", limit.is_some(), "is missing: write how many per how long, such as 100/s"),
-    ] {
-        // A field that is there but wrong has been reported where it stands.
-        if !is_there && !section.was_there(field) {
-            let (place, path) = (section.place(), section.path_of(field));
-            section.problems().add(place, &path, what);
-        }
-    }
-
-    let built = limit.as_ref().and_then(|limit| {
-        let written = Written {
-            limit: &limit.value,
-            burst: burst.as_ref().and_then(|burst| u32::try_from(burst.value).ok()),
-            algorithm: algorithm.as_ref().map(|name| name.value.as_str()),
-            time_zone: time_zone.as_ref().map(|zone| zone.value.as_str()),
-        };
-        written
-            .build(log_max)
-            .map_err(|problem| {
-                let place = match problem.field {
-                    "burst" => burst.as_ref().map(|at| at.place),
-                    "algorithm" => algorithm.as_ref().map(|at| at.place),
-                    "time_zone" => time_zone.as_ref().map(|at| at.place),
-                    _ => None,
-                };
-                // A limit that cannot be kept with the burst it implies is the limit's own problem.
-                let field = if place.is_some() { problem.field } else { "limit" };
-                let path = section.path_of(field);
-                section.problems().add(place.unwrap_or(limit.place), &path, problem.why);
-            })
-            .ok()
-    });
-    let rule = name.as_ref().and_then(|name| {
-        // The name is checked even where the limit is wrong: any limit will do for that.
-        let algorithm = match &built {
-            Some(built) => built.algorithm.clone(),
-            None => {
-                Written { limit: "1/s", burst: None, algorithm: None, time_zone: None }
-                    .build(1)
-                    .ok()?
-                    .algorithm
-            }
-        };
-        let rule = Rule::try_new(&name.value, vec![algorithm], on_outage.map(|at| at.value));
-        section.problems().keep(name.place, &name.path, rule)
-    });
-    section.close();
-    (name, rule.filter(|_| built.is_some()))
 }
 
 fn limits(mut section: Section<'_>) -> Limits {

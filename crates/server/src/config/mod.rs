@@ -1,12 +1,14 @@
 //! Configuration: as written, then checked, then trusted.
 //!
-//! `tree` is the file as it stands, `section` reads it field by field, `check` and `redis` turn it
+//! `tree` is the file as it stands, `section` reads it field by field, `check`, `policy` and `redis` turn it
 //! into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
 //! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket.
 
 mod check;
+pub(crate) mod policy;
 mod problems;
 mod redis;
+pub(crate) mod schema;
 mod section;
 mod tree;
 
@@ -16,9 +18,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tollgate::OnOutage;
 use tollgate::store::redis::{RedisConfig, Secret};
-use tollgate::{OnOutage, Rule};
 
+use policy::PolicyConfig;
 use problems::Problems;
 
 /// The configuration that is in force when no file is given, and the documentation of all others.
@@ -33,7 +36,7 @@ pub(crate) struct Config {
     /// The file, or `None` for the one that is built in.
     pub(crate) file: Option<PathBuf>,
     pub(crate) listen: Listen,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) policy: PolicyConfig,
     /// Where state lives: `None` is this process' memory.
     pub(crate) redis: Option<RedisConfig>,
     pub(crate) outage: OutageConfig,
