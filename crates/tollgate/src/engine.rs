@@ -334,8 +334,9 @@ fn judged(entries: &Few<Entry<'_>>, decisions: &Few<Decision>) -> Few<Judged> {
     entries.iter().zip(decisions).map(|(entry, &decision)| Judged::new(entry, decision)).collect()
 }
 
-/// Drives futures side by side until all are done; their outputs in order.
-async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+/// Drives futures side by side until all are done; their outputs in order. For the few asks of a batch:
+/// every one is polled whenever any of them may go on.
+pub async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let mut all: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {
         let mut is_done = true;

@@ -206,6 +206,13 @@ impl Rule {
         }
     }
 
+    /// Whether a name will do in keys, metrics and headers.
+    pub fn check_name(name: &str) -> Result<(), PolicyError> {
+        let is_good = (1..=64).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+        if is_good { Ok(()) } else { Err(PolicyError::BadName { name: name.chars().take(64).collect() }) }
+    }
+
     /// A rule that is asked for by name, with at least one limit, all spent together.
     pub fn try_new(
         name: &str,
@@ -433,11 +440,7 @@ impl RuleBuilder {
             on_outage,
             mode,
         } = self;
-        let is_good = (1..=64).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        if !is_good {
-            return Err(PolicyError::BadName { name: name.chars().take(64).collect() });
-        }
+        Rule::check_name(&name)?;
         if plans.is_empty() || plans.iter().any(|(_, limits)| limits.is_empty()) {
             return Err(PolicyError::NoLimit { name });
         }

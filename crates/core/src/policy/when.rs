@@ -101,7 +101,7 @@ impl Condition {
     pub fn values(&self) -> Vec<String> {
         match &self.accepts {
             Accepts::Texts { exact, globs } => {
-                let mut values: Vec<String> = exact.iter().map(|text| text.to_string()).collect();
+                let mut values: Vec<String> = exact.iter().map(ToString::to_string).collect();
                 values.sort_unstable();
                 values.extend(globs.iter().map(ToString::to_string));
                 values

@@ -14,11 +14,11 @@ pub(crate) fn text() -> String {
 
 fn schema() -> Value {
     let mut root = section(&[
-        ("rules", list(rule()), "The rules, in the order they are met."),
-        ("plans", named(limits(&[])), "Limits by name, of which a rule picks one by an attribute."),
+        ("rules", list(&rule()), "The rules, in the order they are met."),
+        ("plans", named(&limits(&[])), "Limits by name, of which a rule picks one by an attribute."),
         ("allow", conditions(&[]), "Calls that pass whatever the rules say."),
         ("deny", conditions(&[]), "Calls that are refused whatever the rules say; wins over allow."),
-        ("tests", list(trial()), "What the rules must do; `tollgate check` runs them."),
+        ("tests", list(&trial()), "What the rules must do; `tollgate check` runs them."),
         ("redis", redis(), "Where state is shared. Without a url it lives in this process' memory."),
         ("memory", memory(), "The bound on what this process remembers."),
         ("limits", bounds(), "Bounds on what callers may do."),
@@ -50,7 +50,7 @@ fn rule() -> Value {
             conditions(&[("key", texts(), "Subjects by their keys.")]),
             "Whom it refuses; wins over allow.",
         ),
-        ("overrides", list(overrides()), "Other limits for single keys."),
+        ("overrides", list(&overrides()), "Other limits for single keys."),
         ("candidate", limits(&[]), "Limits to try out: they count and report, and refuse nobody."),
         ("on_outage", words(&["allow", "deny", "local"]), "The answer while Redis is away."),
         ("mode", words(&["enforce", "shadow"]), "shadow counts and reports, and never refuses."),
@@ -74,7 +74,7 @@ fn limits(others: &[(&str, Value, &str)]) -> Value {
             "Calendar windows for fixed_window with N/day, N/week or N/month: an IANA name.",
         ),
     ];
-    let several = list(section(&one));
+    let several = list(&section(&one));
     let mut fields: Vec<(&str, Value, &str)> = one.to_vec();
     fields.push(("limits", several, "Several limits, all spent together or none."));
     fields.extend(others.iter().cloned());
@@ -95,7 +95,7 @@ fn cost() -> Value {
     let number = || whole(1, u64::from(u32::MAX));
     let by = section(&[
         ("by", text_value(), "An attribute, with what its values cost."),
-        ("values", named(number()), "What some values cost."),
+        ("values", named(&number()), "What some values cost."),
         ("from", text_value(), "An attribute that is the cost."),
         ("max", number(), "The most of it that is believed."),
         ("default", number(), "What it costs otherwise (1)."),
@@ -245,7 +245,7 @@ fn section(fields: &[(&str, Value, &str)]) -> Value {
 }
 
 /// A mapping whose names are the author's own.
-fn named(value: Value) -> Value {
+fn named(value: &Value) -> Value {
     json!({ "type": ["object", "null"], "additionalProperties": value })
 }
 
@@ -255,7 +255,7 @@ fn described(value: &Value, help: &str) -> Value {
     value
 }
 
-fn list(item: Value) -> Value {
+fn list(item: &Value) -> Value {
     json!({ "type": ["array", "null"], "items": item })
 }
 

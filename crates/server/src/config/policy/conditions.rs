@@ -30,6 +30,12 @@ fn conditions(section: &mut Section<'_>) -> Vec<Condition> {
     let mut conditions = Vec::new();
     for (field, values) in section.texts_by_name() {
         let path = section.path_of(&field.name);
+        if field.name == "key" {
+            let what =
+                "is no attribute: the key is known once a rule applies, and then to its own allow and deny";
+            section.problems().add(field.place, &path, what);
+            continue;
+        }
         let Some(attribute) = section.problems().keep(field.place, &path, Attribute::parse(&field.name))
         else {
             continue;

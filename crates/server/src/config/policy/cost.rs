@@ -38,16 +38,17 @@ pub(super) fn check(section: &mut Section<'_>) -> Option<CostBy> {
             }
             Some(CostBy::Value { by, costs, default })
         }
-        (None, Some(from)) => match max {
-            Some(max) => Some(CostBy::Number { from, max, default }),
-            None => {
+        (None, Some(from)) => {
+            if let Some(max) = max {
+                Some(CostBy::Number { from, max, default })
+            } else {
                 section.missing(
                     "max",
                     "is missing: the caller says the number, so say how much of it is believed",
                 );
                 None
             }
-        },
+        }
         (None, None) if section.was_there("by") || section.was_there("from") => None,
         _ => {
             let what =

@@ -113,6 +113,9 @@ fn rule(mut section: Section<'_>, plans: &Plans, log_max: u32) -> (Option<At<Str
     if name.is_none() && !section.was_there("name") {
         section.missing("name", "is missing: verdicts, metrics and callers know a rule by its name");
     }
+    if let Some(name) = &name {
+        section.problems().keep(name.place, &name.path, Rule::check_name(&name.value));
+    }
     let when = conditions::when(&mut section);
     let key = section.text("key").and_then(|at| {
         let template = KeyTemplate::parse(&at.value);
@@ -187,6 +190,7 @@ fn limits_or_plan(
             None => builder,
         };
     }
+    section.skip("plan");
     match limits::required(section, log_max) {
         Some(limits) => builder.limits(limits),
         None => builder,

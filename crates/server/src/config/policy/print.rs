@@ -58,20 +58,17 @@ impl Out {
         if let Some(key) = rule.key() {
             self.line(2, &format!("key: {}", quoted(&key.to_string())));
         }
-        match rule.picks_by() {
-            Some(by) => {
-                let name = |plan: &tollgate::core::policy::Plan| quoted(plan.name());
-                let of: Vec<String> = rule.plans().iter().map(name).collect();
-                let default = rule.default_plan().map(name);
-                self.line(2, "plan:");
-                self.line(3, &format!("by: {}", quoted(&by.to_string())));
-                self.line(3, &format!("of: [{}]", of.join(", ")));
-                self.line(3, &format!("default: {}", default.unwrap_or_default()));
-            }
-            None => {
-                let limits: Vec<_> = rule.limits().iter().map(RuleLimit::algorithm).collect();
-                self.limits(2, &limits);
-            }
+        if let Some(by) = rule.picks_by() {
+            let name = |plan: &tollgate::core::policy::Plan| quoted(plan.name());
+            let of: Vec<String> = rule.plans().iter().map(name).collect();
+            let default = rule.default_plan().map(name);
+            self.line(2, "plan:");
+            self.line(3, &format!("by: {}", quoted(&by.to_string())));
+            self.line(3, &format!("of: [{}]", of.join(", ")));
+            self.line(3, &format!("default: {}", default.unwrap_or_default()));
+        } else {
+            let limits: Vec<_> = rule.limits().iter().map(RuleLimit::algorithm).collect();
+            self.limits(2, &limits);
         }
         self.cost(rule.cost());
         self.list(2, "allow", rule.allow());

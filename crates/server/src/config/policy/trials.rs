@@ -70,13 +70,13 @@ pub(super) fn check(root: &mut Section<'_>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for (at, tree) in trees.into_iter().enumerate() {
         let mut section = Section::open(&format!("tests[{at}]"), tree, root.problems());
-        trials.extend(trial(&mut section, at));
+        trials.push(trial(&mut section, at));
         section.close();
     }
     trials
 }
 
-fn trial(section: &mut Section<'_>, at: usize) -> Option<Trial> {
+fn trial(section: &mut Section<'_>, at: usize) -> Trial {
     const DAY: Duration = Duration::from_hours(24);
     let place = section.place();
     let name = section.text("name").map_or_else(|| format!("tests[{at}]"), |at| at.value);
@@ -95,7 +95,7 @@ fn trial(section: &mut Section<'_>, at: usize) -> Option<Trial> {
         && retry_after.is_none()
         && subject.is_none()
         && would_refuse.is_none();
-    if says_nothing {
+    if says_nothing && !section.was_there("verdict") {
         section.missing("verdict", "is missing: say what must come of it: verdict, rules, remaining, retry_after, subject or would_refuse");
     }
     if !section.has("ask") {
@@ -130,17 +130,16 @@ fn trial(section: &mut Section<'_>, at: usize) -> Option<Trial> {
             ask.problems().add(field.place, &path, "is one text: a call has one of each");
             continue;
         };
-        match known.clone().with(attribute, &text.value) {
-            Some(more) => known = more,
-            None => {
-                let what = format!("\"{}\" is no address", clip(&text.value));
-                ask.problems().add(text.place, &path, what);
-            }
+        if let Some(more) = known.clone().with(attribute, &text.value) {
+            known = more
+        } else {
+            let what = format!("\"{}\" is no address", clip(&text.value));
+            ask.problems().add(text.place, &path, what);
         }
     }
     ask.close();
     let key = key.map(|at| at.value).unwrap_or_default();
-    Some(Trial {
+    Trial {
         name,
         place,
         rule,
@@ -155,7 +154,7 @@ fn trial(section: &mut Section<'_>, at: usize) -> Option<Trial> {
         retry_after,
         subject,
         would_refuse,
-    })
+    }
 }
 
 impl Trial {

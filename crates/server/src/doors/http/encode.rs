@@ -100,6 +100,27 @@ pub(super) fn refunded(wants: &[Want<'_>], refunds: &[Refunded]) -> Bytes {
     })
 }
 
+/// The answers to several asks, in their order; a problem stands in the place of its answer.
+pub(super) fn batch(answers: &[Result<Bytes, Problem>]) -> Bytes {
+    written(|out| {
+        out.text("{\"answers\":[");
+        for (at, answer) in answers.iter().enumerate() {
+            if at > 0 {
+                out.text(",");
+            }
+            match answer {
+                Ok(answer) => out.out.extend_from_slice(answer.trim_ascii_end()),
+                Err(problem) => {
+                    out.text("{\"problem\":");
+                    out.text(problem.document().trim_end());
+                    out.text("}");
+                }
+            }
+        }
+        out.text("]}\n");
+    })
+}
+
 /// A refund the store did not answer.
 pub(super) fn not_refunded(error: &StoreError) -> Problem {
     let (title, spent) = match error.spent() {
@@ -116,7 +137,7 @@ pub(super) fn not_refunded(error: &StoreError) -> Problem {
 pub(super) fn invalid(problem: &AskProblem, shape: Shape) -> Problem {
     match problem.place() {
         (Some(at), field) => Problem::field(shape.path(at, field), problem.to_string()),
-        (None, field) => Problem::field(field, problem.to_string()),
+        (None, field) => Problem::field(shape.path_of_ask(field), problem.to_string()),
     }
 }
 

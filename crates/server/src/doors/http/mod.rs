@@ -3,6 +3,7 @@
 //! Spoken with hyper itself and no framework: three routes need no router, and what lies between a
 //! socket and a check is the greater part of what a check costs.
 
+mod attributes;
 mod body;
 mod decode;
 mod encode;
@@ -26,8 +27,9 @@ use crate::net::gate::{Barred, Gate};
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
 use crate::telemetry::http::{HttpMetrics, Route};
-use decode::{Decoded, Purpose, Wanted};
+use decode::{Decoded, DecodedAsk, Purpose, Wanted};
 use encode::Spends;
+use tollgate::engine::together;
 
 const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund; \
                       health and metrics are on the admin port";
@@ -60,28 +62,37 @@ impl HttpDoor {
         check_headers(&head.headers)?;
         let body = body::read(body).await?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
-        let decoded = decode::ask(&body, purpose, self.log_max)?;
+        let decoded = decode::body(&body, purpose, self.log_max)?;
         self.check_gate(route, &decoded, &head.headers)?;
+        match &decoded {
+            Decoded::Ask(ask) => self.ask(route, ask).await.map(json),
+            Decoded::Batch(asks) => {
+                let answers = together(asks.iter().map(|ask| self.ask(route, ask))).await;
+                Ok(json(encode::batch(&answers)))
+            }
+        }
+    }
 
-        let Decoded { wanted, shape } = &decoded;
+    /// One ask and its answer.
+    async fn ask(&self, route: Route, ask: &DecodedAsk<'_>) -> Result<Bytes, Problem> {
+        let DecodedAsk { wanted, shape } = ask;
         let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
         let ask = Ask { wants: &wants };
-        let answer = match route {
-            Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape)?,
-            Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape)?,
+        match route {
+            Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape),
+            Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape),
             Route::Refund | Route::Other => match self.engine.refund(&ask).await {
-                RefundAnswer::Done(refunds) => encode::refunded(&wants, &refunds),
-                RefundAnswer::NotDone { why } => return Err(encode::not_refunded(&why)),
-                RefundAnswer::Invalid(problem) => return Err(encode::invalid(&problem, *shape)),
+                RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
+                RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
+                RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
             },
-        };
-        Ok(json(answer))
+        }
     }
 
     fn check_gate(&self, route: Route, decoded: &Decoded<'_>, headers: &HeaderMap) -> Result<(), Problem> {
         let what = if route == Route::Refund {
             "a refund"
-        } else if decoded.wanted.iter().any(Wanted::is_inline) {
+        } else if decoded.asks().iter().flat_map(|ask| ask.wanted.iter()).any(Wanted::is_inline) {
             "an inline limit"
         } else {
             return Ok(());
