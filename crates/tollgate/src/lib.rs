@@ -35,6 +35,8 @@ pub mod clock;
 pub mod engine;
 pub mod fallback;
 pub mod guard;
+#[cfg(feature = "http")]
+pub mod identity;
 pub mod observe;
 pub mod store;
 
