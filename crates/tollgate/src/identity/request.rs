@@ -243,6 +243,7 @@ mod tests {
     use http::{HeaderValue, Request};
     use tollgate_core::address::Cidr;
 
+    use super::super::TokenSource;
     use super::*;
 
     fn known(attributes: &HttpAttributes<'_>, name: &str) -> Option<String> {
@@ -300,8 +301,6 @@ mod tests {
         let identity = Identity::builder().tokens(only_key).build();
         assert_eq!(known(&identity.of(&request, PEER), "token").as_deref(), Some("c"));
     }
-
-    use super::super::TokenSource;
 
     #[test]
     fn the_target_names_the_host_before_the_header_does() {
