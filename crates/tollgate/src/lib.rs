@@ -30,11 +30,15 @@
 //! In reading order: [`engine`] is the spine; [`guard`] and [`fallback`] stand around the store;
 //! [`store`] holds the two places state can live; [`observe`] tells the outside what happened.
 
+#[cfg(feature = "http")]
+pub mod answer;
 pub mod calendar;
 pub mod clock;
 pub mod engine;
 pub mod fallback;
 pub mod guard;
+#[cfg(feature = "http")]
+pub mod identity;
 pub mod observe;
 pub mod store;
 

@@ -1,0 +1,94 @@
+//! The secret a caller shows, and where it shows it.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HeaderName};
+
+use super::text::{header, lossy};
+
+/// A place where a token may stand.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TokenSource {
+    /// `Authorization: Bearer TOKEN`
+    Bearer,
+    /// The whole value of a header.
+    Header(HeaderName),
+}
+
+impl TokenSource {
+    /// `Authorization: Bearer`, then `x-api-key`, then `api_key`.
+    pub fn usual() -> Vec<TokenSource> {
+        vec![
+            TokenSource::Bearer,
+            TokenSource::Header(HeaderName::from_static("x-api-key")),
+            TokenSource::Header(HeaderName::from_static("api_key")),
+        ]
+    }
+
+    /// Reads `bearer`, or the name of a header.
+    pub fn parse(text: &str) -> Option<TokenSource> {
+        if text.eq_ignore_ascii_case("bearer") {
+            return Some(TokenSource::Bearer);
+        }
+        HeaderName::from_bytes(text.as_bytes()).ok().map(TokenSource::Header)
+    }
+
+    /// The token there, if there is one.
+    pub(super) fn find<'a>(&self, headers: &'a HeaderMap) -> Option<Cow<'a, str>> {
+        match self {
+            TokenSource::Bearer => {
+                headers.get_all(AUTHORIZATION).iter().find_map(|line| match lossy(line.as_bytes()) {
+                    Cow::Borrowed(line) => bearer(line).map(Cow::Borrowed),
+                    Cow::Owned(line) => bearer(&line).map(|token| Cow::Owned(token.to_owned())),
+                })
+            }
+            TokenSource::Header(name) => header(headers, name.as_str()),
+        }
+    }
+}
+
+fn bearer(line: &str) -> Option<&str> {
+    let (scheme, token) = line.split_once([' ', '\t'])?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn a_bearer_token_is_found_however_its_scheme_is_written() {
+        for (line, token) in [
+            ("Bearer abc", Some("abc")),
+            ("bearer   abc ", Some("abc")),
+            ("BEARER\tabc", Some("abc")),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("Basic abc", None),
+            ("Bearerabc", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, HeaderValue::from_static(line));
+            assert_eq!(TokenSource::Bearer.find(&headers).as_deref(), token, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_is_no_text_is_a_token_still() {
+        let mut headers = HeaderMap::new();
+        headers.insert(AUTHORIZATION, HeaderValue::from_bytes(b"Bearer \xff\xfe").unwrap());
+        assert_eq!(TokenSource::Bearer.find(&headers).as_deref(), Some("\u{fffd}\u{fffd}"));
+    }
+
+    #[test]
+    fn sources_are_read_by_name() {
+        assert_eq!(TokenSource::parse("Bearer"), Some(TokenSource::Bearer));
+        let api_key = TokenSource::Header(HeaderName::from_static("api_key"));
+        assert_eq!(TokenSource::parse("API_KEY"), Some(api_key));
+        assert_eq!(TokenSource::parse("not a name"), None);
+    }
+}
