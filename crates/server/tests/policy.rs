@@ -1,5 +1,7 @@
 //! The policy from outside: a file, the built binary, and asks by attributes.
 
+#![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
+
 mod common;
 
 use common::{Server, config, tollgate};

@@ -131,7 +131,7 @@ fn trial(section: &mut Section<'_>, at: usize) -> Trial {
             continue;
         };
         if let Some(more) = known.clone().with(attribute, &text.value) {
-            known = more
+            known = more;
         } else {
             let what = format!("\"{}\" is no address", clip(&text.value));
             ask.problems().add(text.place, &path, what);
