@@ -1,17 +1,18 @@
 //! Configuration: as written, then checked, then trusted.
 //!
-//! `tree` is the file as it stands, `section` reads it field by field, `check` and `redis` turn it
-//! into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
-//! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket.
+//! `tree` is the file as it stands, `section` reads it field by field, `check`, `listen` and `redis` turn
+//! it into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
+//! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
+//! certificates are read, to say what is wrong with them, and forgotten.
 
 mod check;
+mod listen;
 mod problems;
 mod redis;
 mod section;
 mod tree;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +20,9 @@ use std::time::Duration;
 use tollgate::store::redis::{RedisConfig, Secret};
 use tollgate::{OnOutage, Rule};
 
+use crate::net::bind::Endpoint;
+use crate::net::open::Proxies;
+use crate::net::tls::TlsFiles;
 use problems::Problems;
 
 /// The configuration that is in force when no file is given, and the documentation of all others.
@@ -33,6 +37,7 @@ pub(crate) struct Config {
     /// The file, or `None` for the one that is built in.
     pub(crate) file: Option<PathBuf>,
     pub(crate) listen: Listen,
+    pub(crate) tls: TlsConfig,
     pub(crate) rules: Vec<Rule>,
     /// Where state lives: `None` is this process' memory.
     pub(crate) redis: Option<RedisConfig>,
@@ -47,10 +52,19 @@ pub(crate) struct Config {
 }
 
 /// Where the doors are; `None` is a closed one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listen {
-    pub(crate) http: Option<SocketAddr>,
-    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) http: Option<Endpoint>,
+    pub(crate) admin: Option<Endpoint>,
+    /// Whose PROXY header the HTTP door believes.
+    pub(crate) proxies: Proxies,
+}
+
+/// Which doors speak TLS, and with which files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TlsConfig {
+    pub(crate) http: Option<TlsFiles>,
+    pub(crate) admin: Option<TlsFiles>,
 }
 
 /// What happens when Redis does not answer.
@@ -79,6 +93,8 @@ pub(crate) struct Limits {
     pub(crate) connections_max: usize,
     /// How long a connection may go without a finished request.
     pub(crate) idle_timeout: Duration,
+    /// How long a PROXY header and a TLS handshake may take together.
+    pub(crate) handshake_timeout: Duration,
 }
 
 /// What is logged, and how.
