@@ -1,6 +1,5 @@
 //! From a tree to a configuration that can be trusted; every problem is found in one pass.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -11,12 +10,9 @@ use super::problems::{Place, Problems};
 use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
-    Config, DrainConfig, Limits, Listen, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, policy, redis,
+    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, listen, policy, redis,
 };
 use crate::limit::SLIDING_LOG_MAX;
-
-const HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
 
 /// The words `on_outage` knows.
 pub(super) const ON_OUTAGE: &str = "allow, deny or local";
@@ -35,15 +31,17 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
     let policy = policy::check(&mut root, limits.sliding_log_max);
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
-    let listen = listen(root.section("listen"), &overrides);
+    let listen = listen::doors(root.section("listen"), &overrides);
+    let tls = listen::tls(root.section("tls"));
     let log = log(root.section("log"), &overrides);
     let drain = drain(root.section("drain"), &overrides);
     root.close();
 
     let tokens = tokens(&overrides, problems);
-    if listen.admin.is_some_and(|at| !at.ip().is_loopback()) && tokens.admin.is_none() {
-        let what =
-            "is not a loopback address, so the admin door needs --admin-token (or TOLLGATE_ADMIN_TOKEN)";
+    let knows_clients = tls.admin.as_ref().is_some_and(|files| files.clients.is_some());
+    if listen.admin.as_ref().is_some_and(|at| !at.is_local()) && tokens.admin.is_none() && !knows_clients {
+        let what = "is not a loopback address, so the admin door needs --admin-token (or \
+                    TOLLGATE_ADMIN_TOKEN) or tls.admin.client_ca";
         problems.add(Place::Flag("--admin"), "", what);
     }
     let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -52,6 +50,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
         workers: overrides.workers.unwrap_or_else(cores),
         file: overrides.file,
         listen,
+        tls,
         policy,
         redis,
         outage,
@@ -67,12 +66,14 @@ fn limits(mut section: Section<'_>) -> Limits {
     let sliding_log_max = section.whole("sliding_log_max", 1..=1_000_000);
     let connections_max = section.whole("connections", 1..=1_000_000);
     let idle_timeout = section.span("idle_timeout", Duration::from_secs(1)..=*SPANS.end());
+    let handshake_timeout = section.span("handshake_timeout", Duration::from_millis(100)..=*SPANS.end());
     section.close();
     Limits {
         sliding_log_max: sliding_log_max
             .map_or(SLIDING_LOG_MAX, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
         connections_max: connections_max.map_or(10_000, |at| usize::try_from(at.value).unwrap_or(usize::MAX)),
         idle_timeout: idle_timeout.map_or(Duration::from_mins(1), |at| at.value),
+        handshake_timeout: handshake_timeout.map_or(Duration::from_secs(10), |at| at.value),
     }
 }
 
@@ -80,42 +81,6 @@ fn memory(mut section: Section<'_>) -> MemoryConfig {
     let max_keys = section.whole("max_keys", 1..=1 << 40);
     section.close();
     MemoryConfig { max_keys: max_keys.map(|at| at.value) }
-}
-
-fn listen(mut section: Section<'_>, overrides: &Overrides) -> Listen {
-    let mut door = |name: &'static str, flag: &'static str, given: Option<&String>, otherwise| {
-        let written = section.text(name);
-        let (place, path, text) = match (given, written) {
-            (Some(text), _) => (Place::Flag(flag), String::new(), text.clone()),
-            (None, Some(at)) => (at.place, at.path, at.value),
-            (None, None) => return otherwise,
-        };
-        let address = match (text.as_str(), name) {
-            ("off", _) => Ok(None),
-            (_, "grpc") => Err("the gRPC door comes with a later release; use --grpc off".to_owned()),
-            (_, "resp") => Err("the RESP door comes with a later release; use --resp off".to_owned()),
-            _ => address(&text).map(Some),
-        };
-        section.problems().keep(place, &path, address).flatten()
-    };
-    let http = door("http", "--http", overrides.http.as_ref(), Some(HTTP));
-    door("grpc", "--grpc", overrides.grpc.as_ref(), None);
-    door("resp", "--resp", overrides.resp.as_ref(), None);
-    let admin = door("admin", "--admin", overrides.admin.as_ref(), Some(ADMIN));
-    section.close();
-    Listen { http, admin }
-}
-
-/// An address to listen on. Names are not resolved: where we listen must not depend on a resolver.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let text =
-        text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    text.parse().map_err(|_| {
-        format!(
-            "\"{}\" is not an address: use ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080, or off",
-            clip(&text)
-        )
-    })
 }
 
 fn log(mut section: Section<'_>, overrides: &Overrides) -> LogConfig {

@@ -11,6 +11,7 @@ mod inline;
 mod raw;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -24,6 +25,7 @@ use tollgate::{Ask, Want};
 use crate::engine::Engine;
 use crate::net::Answer;
 use crate::net::gate::{Barred, Gate};
+use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
 use crate::telemetry::http::{HttpMetrics, Route};
@@ -41,17 +43,25 @@ pub(crate) struct HttpDoor {
     /// In front of what can undo a limit: refunds, and limits the caller brings along.
     gate: Gate,
     log_max: u32,
+    /// How long a body may take.
+    patience: Duration,
     metrics: Arc<HttpMetrics>,
 }
 
 impl HttpDoor {
     /// A door to this engine.
-    pub(crate) fn new(engine: Engine, gate: Gate, log_max: u32, metrics: Arc<HttpMetrics>) -> HttpDoor {
-        HttpDoor { engine, gate, log_max, metrics }
+    pub(crate) fn new(
+        engine: Engine,
+        gate: Gate,
+        log_max: u32,
+        patience: Duration,
+        metrics: Arc<HttpMetrics>,
+    ) -> HttpDoor {
+        HttpDoor { engine, gate, log_max, patience, metrics }
     }
 
     /// hot path: one store round trip; hyper's allocations and one for the header map.
-    async fn routed(&self, route: Route, request: Request<Incoming>) -> Result<Answer, Problem> {
+    async fn routed(&self, route: Route, request: Request<Incoming>, peer: &Peer) -> Result<Answer, Problem> {
         if route == Route::Other {
             return Err(Problem::not_found(ROUTES));
         }
@@ -60,10 +70,10 @@ impl HttpDoor {
         }
         let (head, body) = request.into_parts();
         check_headers(&head.headers)?;
-        let body = body::read(body).await?;
+        let body = body::read(body, self.patience).await?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
         let decoded = decode::body(&body, purpose, self.log_max)?;
-        self.check_gate(route, &decoded, &head.headers)?;
+        self.check_gate(route, &decoded, &head.headers, peer)?;
         match &decoded {
             Decoded::Ask(ask) => self.ask(route, ask).await.map(json),
             Decoded::Batch(asks) => {
@@ -89,7 +99,13 @@ impl HttpDoor {
         }
     }
 
-    fn check_gate(&self, route: Route, decoded: &Decoded<'_>, headers: &HeaderMap) -> Result<(), Problem> {
+    fn check_gate(
+        &self,
+        route: Route,
+        decoded: &Decoded<'_>,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Result<(), Problem> {
         let what = if route == Route::Refund {
             "a refund"
         } else if decoded.asks().iter().flat_map(|ask| ask.wanted.iter()).any(Wanted::is_inline) {
@@ -97,11 +113,13 @@ impl HttpDoor {
         } else {
             return Ok(());
         };
-        self.gate.pass(headers).map_err(|barred| match barred {
+        self.gate.pass(headers, peer).map_err(|barred| match barred {
             Barred::NoToken => Problem::no_token(what),
             Barred::Shut => {
                 let title = "this can undo a limit and is shut on this address";
-                let detail = format!("{what} is answered off loopback only with a token: start with --token");
+                let detail = format!(
+                    "{what} is answered off this machine only with a token (start with --token) or a client certificate"
+                );
                 Problem::new(StatusCode::FORBIDDEN, "shut", title, detail)
             }
         })
@@ -109,14 +127,14 @@ impl HttpDoor {
 }
 
 impl Handler for HttpDoor {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
         let route = match request.uri().path() {
             "/v1/check" => Route::Check,
             "/v1/peek" => Route::Peek,
             "/v1/refund" => Route::Refund,
             _ => Route::Other,
         };
-        let answer = match self.routed(route, request).await {
+        let answer = match self.routed(route, request, peer).await {
             Ok(answer) => answer,
             Err(problem) => problem.answer(),
         };
