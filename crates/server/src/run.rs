@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
 use tollgate::clock;
@@ -19,6 +20,7 @@ use crate::admin::{About, Admin};
 use crate::config::Config;
 use crate::doors::http::HttpDoor;
 use crate::engine::Engine;
+use crate::facing::SharedFacing;
 use crate::net::bind::{self, BindError, Bound};
 use crate::net::gate::Gate;
 use crate::net::open::{Opening, Proxies};
@@ -95,6 +97,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
+    let facing: SharedFacing = Arc::new(ArcSwap::from_pointee(config.facing.clone()));
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
     let welcome = Welcome::new(config, &engine.policy(), endpoint(&http), endpoint(&admin));
     let http_tls = secure("http", config.tls.http.as_ref())?;
@@ -112,7 +115,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
         Some(mut bound) => {
             files.extend(bound.file.take());
             let opening = opening(config, config.listen.proxies.clone(), http_tls);
-            open_http(config, bound, &opening, &engine, &telemetry, &view)?
+            open_http(config, bound, &opening, &engine, &facing, &telemetry, &view)?
         }
         None => Vec::new(),
     };
@@ -209,6 +212,7 @@ fn open_http(
     Bound { endpoint, listeners, .. }: Bound,
     opening: &Opening,
     engine: &Engine,
+    facing: &SharedFacing,
     telemetry: &Telemetry,
     view: &LifeView,
 ) -> Result<Vec<Worker>, RunError> {
@@ -217,7 +221,7 @@ fn open_http(
         let gate = Gate::new(config.tokens.http.clone(), &endpoint);
         let metrics = Arc::clone(&telemetry.http);
         let (log_max, patience) = (config.limits.sliding_log_max, config.limits.idle_timeout);
-        let door = HttpDoor::new(engine.clone(), gate, log_max, patience, metrics);
+        let door = HttpDoor::new(engine.clone(), Arc::clone(facing), gate, log_max, patience, metrics);
         let (opening, engine, view, bounds) = (opening.clone(), engine.clone(), view.clone(), bounds(config));
         let work = async move || {
             if let AnyStore::Redis(store) = engine.store() {

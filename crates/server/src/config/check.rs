@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use tollgate::store::redis::Secret;
 
+use super::policy::PolicyConfig;
 use super::problems::{Place, Problems};
 use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
-    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, listen, policy, redis,
+    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, identity, listen,
+    policy, redis,
 };
 use crate::limit::SLIDING_LOG_MAX;
 
@@ -28,7 +30,8 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
     let mut root = Section::open("", tree, problems);
 
     let limits = limits(root.section("limits"));
-    let policy = policy::check(&mut root, limits.sliding_log_max);
+    let (facing, grouping) = identity::check(&mut root);
+    let policy = PolicyConfig { grouping, ..policy::check(&mut root, limits.sliding_log_max) };
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
     let listen = listen::doors(root.section("listen"), &overrides);
@@ -52,6 +55,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
         listen,
         tls,
         policy,
+        facing,
         redis,
         outage,
         memory,

@@ -1,11 +1,12 @@
 //! Configuration: as written, then checked, then trusted.
 //!
-//! `tree` is the file as it stands, `section` reads it field by field, `check`, `listen`, `policy` and
+//! `tree` is the file as it stands, `section` reads it field by field, `check`, `identity`, `listen`, `policy` and
 //! `redis` turn it into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
 //! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
 //! certificates are read, to say what is wrong with them, and forgotten.
 
 mod check;
+mod identity;
 mod listen;
 pub(crate) mod policy;
 mod problems;
@@ -22,6 +23,7 @@ use std::time::Duration;
 use tollgate::OnOutage;
 use tollgate::store::redis::{RedisConfig, Secret};
 
+use crate::facing::Facing;
 use crate::net::bind::Endpoint;
 use crate::net::open::Proxies;
 use crate::net::tls::TlsFiles;
@@ -42,6 +44,8 @@ pub(crate) struct Config {
     pub(crate) listen: Listen,
     pub(crate) tls: TlsConfig,
     pub(crate) policy: PolicyConfig,
+    /// How callers are seen and answered over HTTP.
+    pub(crate) facing: Facing,
     /// Where state lives: `None` is this process' memory.
     pub(crate) redis: Option<RedisConfig>,
     pub(crate) outage: OutageConfig,

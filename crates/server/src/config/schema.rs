@@ -19,10 +19,13 @@ fn schema() -> Value {
         ("allow", conditions(&[]), "Calls that pass whatever the rules say."),
         ("deny", conditions(&[]), "Calls that are refused whatever the rules say; wins over allow."),
         ("tests", list(&trial()), "What the rules must do; `tollgate check` runs them."),
+        ("identity", identity(), "Who is asking, for the forward-auth door."),
+        ("answer", answer(), "What callers are told over HTTP besides the verdict itself."),
         ("redis", redis(), "Where state is shared. Without a url it lives in this process' memory."),
         ("memory", memory(), "The bound on what this process remembers."),
         ("limits", bounds(), "Bounds on what callers may do."),
         ("listen", listen(), "Where the doors are."),
+        ("tls", tls(), "Certificates of the doors."),
         ("log", log(), "What is logged, and how."),
         ("drain", drain(), "How the server ends."),
     ]);
@@ -203,6 +206,7 @@ fn bounds() -> Value {
         ("sliding_log_max", whole(1, 1_000_000), "The longest sliding_log."),
         ("connections", whole(1, 1_000_000), "Connections per worker."),
         ("idle_timeout", span(), "A connection that finishes no request for that long is closed."),
+        ("handshake_timeout", span(), "How long a PROXY header and a TLS handshake may take together."),
     ])
 }
 
@@ -216,11 +220,72 @@ fn listen() -> Value {
     ];
     let doors: Vec<(&str, Value, String)> = doors
         .into_iter()
-        .map(|(name, (value, default))| (name, value, format!("ADDRESS:PORT, or off ({default}).")))
+        .map(|(name, (value, default))| {
+            (name, value, format!("ADDRESS:PORT, unix:/path/to.sock, or off ({default})."))
+        })
         .collect();
     let doors: Vec<(&str, Value, &str)> =
         doors.iter().map(|(name, value, help)| (*name, value.clone(), help.as_str())).collect();
-    section(&doors)
+    let mut listen = section(&doors);
+    let help = "Load balancers that send a PROXY header before HTTP: networks, or unix.";
+    listen["properties"]["proxy_protocol"] = described(&list(&text_value()), help);
+    listen
+}
+
+fn identity() -> Value {
+    let jwt = section(&[
+        (
+            "algorithm",
+            words(&[
+                "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256",
+                "ES384", "EdDSA",
+            ]),
+            "The one that tokens are signed with; no other is accepted.",
+        ),
+        ("public_key_file", text_value(), "The issuer's public key, as a PEM file."),
+        ("jwks_file", text_value(), "The issuer's keys, as a JSON Web Key Set."),
+        ("secret_file", text_value(), "The secret shared with the issuer, for HS256, HS384 and HS512."),
+        ("issuer", text_value(), "What iss must be."),
+        ("audience", text_value(), "What aud must be, or have among others."),
+        ("leeway", span(), "How far clocks may be apart (30s)."),
+        ("from", text_value(), "Where the token stands: bearer, or header.NAME."),
+    ]);
+    section(&[
+        ("trusted_proxies", texts(), "Whose forwarding header is believed: networks, or unix."),
+        (
+            "forwarding",
+            words(&["x-forwarded-for", "forwarded", "none"]),
+            "The header they write who called them in.",
+        ),
+        ("tokens", texts(), "Where a token is looked for: bearer, or header.NAME."),
+        ("ipv4_prefix", whole(8, 32), "So many bits of a v4 address tell clients apart (32)."),
+        ("ipv6_prefix", whole(16, 128), "So many bits of a v6 address tell clients apart (64)."),
+        ("jwt", jwt, "How tokens are verified, so that their claims become attributes."),
+    ])
+}
+
+fn answer() -> Value {
+    section(&[
+        ("ratelimit", json!({ "type": "boolean" }), "RateLimit-Policy and RateLimit (true)."),
+        (
+            "x_ratelimit",
+            words(&["none", "seconds", "unix_time"]),
+            "X-RateLimit-Limit, -Remaining and -Reset (none).",
+        ),
+        ("retry_jitter", span(), "Spread those who are refused together over so much more time (0s)."),
+    ])
+}
+
+fn tls() -> Value {
+    let door = || {
+        section(&[
+            ("cert", text_value(), "The certificate, and those between it and its authority, as a PEM file."),
+            ("key", text_value(), "Its private key, as a PEM file."),
+            ("client_ca", text_value(), "Whose certificates clients may show, as a PEM file."),
+            ("client_certs", words(&["required", "optional"]), "Whether they must (required)."),
+        ])
+    };
+    section(&[("http", door(), "Of the HTTP door."), ("admin", door(), "Of the admin door.")])
 }
 
 fn log() -> Value {

@@ -7,6 +7,7 @@ mod attributes;
 mod body;
 mod decode;
 mod encode;
+mod forward;
 mod inline;
 mod raw;
 
@@ -23,6 +24,7 @@ use tollgate::core::verdict::RefundAnswer;
 use tollgate::{Ask, Want};
 
 use crate::engine::Engine;
+use crate::facing::SharedFacing;
 use crate::net::Answer;
 use crate::net::gate::{Barred, Gate};
 use crate::net::peer::Peer;
@@ -33,13 +35,14 @@ use decode::{Decoded, DecodedAsk, Purpose, Wanted};
 use encode::Spends;
 use tollgate::engine::together;
 
-const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund; \
+const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, and /v1/forward-auth; \
                       health and metrics are on the admin port";
 
 /// The door, as one worker has it.
 #[derive(Debug)]
 pub(crate) struct HttpDoor {
     engine: Engine,
+    facing: SharedFacing,
     /// In front of what can undo a limit: refunds, and limits the caller brings along.
     gate: Gate,
     log_max: u32,
@@ -52,18 +55,24 @@ impl HttpDoor {
     /// A door to this engine.
     pub(crate) fn new(
         engine: Engine,
+        facing: SharedFacing,
         gate: Gate,
         log_max: u32,
         patience: Duration,
         metrics: Arc<HttpMetrics>,
     ) -> HttpDoor {
-        HttpDoor { engine, gate, log_max, patience, metrics }
+        HttpDoor { engine, facing, gate, log_max, patience, metrics }
     }
 
     /// hot path: one store round trip; hyper's allocations and one for the header map.
     async fn routed(&self, route: Route, request: Request<Incoming>, peer: &Peer) -> Result<Answer, Problem> {
         if route == Route::Other {
             return Err(Problem::not_found(ROUTES));
+        }
+        if route == Route::ForwardAuth {
+            // Any method: proxies ask with a GET, or with the client's own.
+            let (head, _) = request.into_parts();
+            return forward::answer(self, &head, peer).await;
         }
         if request.method() != Method::POST {
             return Err(Problem::method("POST"));
@@ -91,7 +100,7 @@ impl HttpDoor {
         match route {
             Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape),
             Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape),
-            Route::Refund | Route::Other => match self.engine.refund(&ask).await {
+            Route::Refund | Route::ForwardAuth | Route::Other => match self.engine.refund(&ask).await {
                 RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
                 RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
                 RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
@@ -132,6 +141,7 @@ impl Handler for HttpDoor {
             "/v1/check" => Route::Check,
             "/v1/peek" => Route::Peek,
             "/v1/refund" => Route::Refund,
+            "/v1/forward-auth" => Route::ForwardAuth,
             _ => Route::Other,
         };
         let answer = match self.routed(route, request, peer).await {
