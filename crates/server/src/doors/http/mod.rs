@@ -31,7 +31,7 @@ use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
 use crate::telemetry::http::{HttpMetrics, Route};
-use decode::{Decoded, DecodedAsk, Purpose, Wanted};
+use decode::{Decoded, DecodedAsk, Purpose, Reading, Wanted};
 use encode::Spends;
 use tollgate::engine::together;
 
@@ -81,7 +81,10 @@ impl HttpDoor {
         check_headers(&head.headers)?;
         let body = body::read(body, self.patience).await?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
-        let decoded = decode::body(&body, purpose, self.log_max)?;
+        let facing = self.facing.load();
+        let reading = Reading { purpose, log_max: self.log_max, identity: &facing.identity };
+        let decoded = decode::body(&body, reading)?;
+        drop(facing);
         self.check_gate(route, &decoded, &head.headers, peer)?;
         match &decoded {
             Decoded::Ask(ask) => self.ask(route, ask).await.map(json),
