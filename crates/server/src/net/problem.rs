@@ -50,6 +50,14 @@ impl Problem {
         problem
     }
 
+    /// Fields that are right by themselves, and not together.
+    pub(crate) fn conflict(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let title = "fields contradict each other; nothing was spent";
+        let mut problem = Problem::new(StatusCode::CONFLICT, "conflict", title, detail);
+        problem.document.field = Some(field.into());
+        problem
+    }
+
     fn with_header(mut self, name: HeaderName, value: &'static str) -> Problem {
         self.document.header = Some((name, value));
         self

@@ -43,7 +43,11 @@ impl Attributes for Told {
 }
 
 /// The attributes as named, or `None` if there are none.
-pub(super) fn read(raw: RawAttributes<'_>, path: &str, identity: &Identity) -> Result<Option<Told>, Problem> {
+pub(super) fn read(
+    raw: RawAttributes<'_>,
+    path: &str,
+    identity: &Identity,
+) -> Result<Option<Box<Told>>, Problem> {
     let pairs = match raw {
         RawAttributes::Absent => return Ok(None),
         RawAttributes::Map(pairs) => pairs,
@@ -95,5 +99,5 @@ pub(super) fn read(raw: RawAttributes<'_>, path: &str, identity: &Identity) -> R
             .with(attribute, &text)
             .ok_or_else(|| Problem::field(place(), "is no address: write 203.0.113.9 or 2001:db8::1"))?;
     }
-    Ok(Some(told))
+    Ok(Some(Box::new(told)))
 }

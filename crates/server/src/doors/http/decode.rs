@@ -11,12 +11,12 @@ use tollgate::core::decision::Take;
 use tollgate::core::few::Few;
 use tollgate::core::key::SUBJECT_BYTES_MAX;
 use tollgate::identity::Identity;
-use tollgate::{By, Cost, InlineLimit, Micros, Want};
+use tollgate::{By, Cost, InlineLimit, Micros, Rule, Want};
 
 use super::attributes::{self, Told};
 use super::inline;
 use super::raw::{ASKS_MAX, Fault, RawAsk, RawCheck, RawList, Value};
-use crate::limit::Written;
+use crate::limit::{LimitProblem, Written};
 use crate::net::problem::Problem;
 
 /// The fields a check may have.
@@ -37,8 +37,8 @@ pub(super) struct Wanted<'a> {
 #[derive(Debug)]
 enum WantedBy<'a> {
     Rule(Cow<'a, str>),
-    RuleFor(Cow<'a, str>, Told),
-    Attributes(Told),
+    RuleFor(Cow<'a, str>, Box<Told>),
+    Attributes(Box<Told>),
     Inline(Arc<InlineLimit>),
 }
 
@@ -67,8 +67,8 @@ impl Wanted<'_> {
     pub(super) fn want(&self) -> Want<'_> {
         let by = match &self.by {
             WantedBy::Rule(name) => By::Rule(name),
-            WantedBy::RuleFor(name, told) => By::RuleFor(name, told),
-            WantedBy::Attributes(told) => By::Attributes(told),
+            WantedBy::RuleFor(name, told) => By::RuleFor(name, &**told),
+            WantedBy::Attributes(told) => By::Attributes(&**told),
             WantedBy::Inline(limit) => By::Inline(limit),
         };
         Want { by, key: self.key.as_bytes(), cost: self.cost, takes: &self.takes }
@@ -244,7 +244,7 @@ fn wanted<'b>(
     }
     let field = |name: &'static str| move |what| Problem::field(shape.path(at, name), what);
 
-    let rule = text(rule).map_err(field("rule"))?;
+    let rule = text(rule).and_then(check_rule).map_err(field("rule"))?;
     let key = text(key).map_err(field("key"))?;
     let known = attributes::read(attributes, &shape.path(at, "attributes"), reading.identity)?;
     let cost = whole(&cost).map_err(field("cost"))?.map_or(Cost::ONE, |n| Cost::new(n).unwrap_or(Cost::ONE));
@@ -301,9 +301,7 @@ fn wanted<'b>(
                 time_zone: time_zone.as_deref(),
             };
             let built = inline::limit(&written, reading.log_max);
-            WantedBy::Inline(
-                built.map_err(|problem| Problem::field(shape.path(at, problem.field), problem.why))?,
-            )
+            WantedBy::Inline(built.map_err(|problem| limit_problem(problem, shape, at))?)
         }
     };
     let takes = match (reading.purpose, text(take).map_err(field("take"))?) {
@@ -323,6 +321,15 @@ fn wanted<'b>(
         _ => check_key(key).map_err(field("key"))?,
     };
     Ok(Wanted { by, key, cost, takes })
+}
+
+fn limit_problem(problem: LimitProblem, shape: Shape, at: usize) -> Problem {
+    let field = shape.path(at, problem.field);
+    if problem.is_conflict {
+        Problem::conflict(field, problem.why)
+    } else {
+        Problem::field(field, problem.why)
+    }
 }
 
 /// Fields that only an inline limit has.
@@ -358,6 +365,17 @@ fn whole(value: &Value<'_>) -> Result<Option<u32>, What> {
         Value::Other(found) => Cow::Borrowed(found),
     };
     Err(format!("must be a whole number from 1 to {}; found {found}", u32::MAX).into())
+}
+
+/// A name that no rule can have is refused before the policy is asked.
+fn check_rule(rule: Option<Cow<'_, str>>) -> Result<Option<Cow<'_, str>>, What> {
+    match &rule {
+        Some(name) => match Rule::check_name(name) {
+            Ok(()) => Ok(rule),
+            Err(_) => Err("is no name of a rule: they have 1 to 64 letters, digits, '-', '_' or '.'".into()),
+        },
+        None => Ok(None),
+    }
 }
 
 fn check_key(key: Option<Cow<'_, str>>) -> Result<Cow<'_, str>, What> {

@@ -18,12 +18,8 @@ use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 
 /// The statuses a refusal can be asked to have.
-const REFUSALS: [StatusCode; 4] = [
-    StatusCode::UNAUTHORIZED,
-    StatusCode::FORBIDDEN,
-    StatusCode::TOO_MANY_REQUESTS,
-    StatusCode::SERVICE_UNAVAILABLE,
-];
+const REFUSALS: [StatusCode; 3] =
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
 /// Answers one question of a proxy. Every rule that applies to the request is charged, or none.
 pub(super) async fn answer(door: &HttpDoor, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
@@ -72,7 +68,7 @@ fn refusal(query: Option<&str>) -> Result<Option<StatusCode>, Problem> {
         }
         refusal = REFUSALS.into_iter().find(|status| status.as_str() == value);
         if refusal.is_none() {
-            return Err(Problem::field("refusal", "must be 401, 403, 429 or 503"));
+            return Err(Problem::field("refusal", "must be 401, 403 or 429"));
         }
     }
     Ok(refusal)

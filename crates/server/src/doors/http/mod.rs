@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod forward;
 mod inline;
+mod openapi;
 mod raw;
 
 use std::sync::Arc;
@@ -35,7 +36,7 @@ use decode::{Decoded, DecodedAsk, Purpose, Reading, Wanted};
 use encode::Spends;
 use tollgate::engine::together;
 
-const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, and /v1/forward-auth; \
+const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, /v1/forward-auth and /openapi.json; \
                       health and metrics are on the admin port";
 
 /// The door, as one worker has it.
@@ -74,6 +75,12 @@ impl HttpDoor {
             let (head, _) = request.into_parts();
             return forward::answer(self, &head, peer).await;
         }
+        if route == Route::OpenApi {
+            return match *request.method() {
+                Method::GET | Method::HEAD => Ok(json(Bytes::from(openapi::document(&self.engine.policy())))),
+                _ => Err(Problem::method("GET")),
+            };
+        }
         if request.method() != Method::POST {
             return Err(Problem::method("POST"));
         }
@@ -89,10 +96,21 @@ impl HttpDoor {
         match &decoded {
             Decoded::Ask(ask) => self.ask(route, ask).await.map(json),
             Decoded::Batch(asks) => {
+                self.check_all(asks)?;
                 let answers = together(asks.iter().map(|ask| self.ask(route, ask))).await;
                 Ok(json(encode::batch(&answers)))
             }
         }
+    }
+
+    /// Refuses a batch of which one ask cannot be understood, before any of it is spent.
+    fn check_all(&self, asks: &[DecodedAsk<'_>]) -> Result<(), Problem> {
+        let policy = self.engine.policy();
+        for DecodedAsk { wanted, shape } in asks {
+            let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
+            policy.matched(&Ask { wants: &wants }).map_err(|problem| encode::invalid(&problem, *shape))?;
+        }
+        Ok(())
     }
 
     /// One ask and its answer.
@@ -103,11 +121,13 @@ impl HttpDoor {
         match route {
             Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape),
             Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape),
-            Route::Refund | Route::ForwardAuth | Route::Other => match self.engine.refund(&ask).await {
-                RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
-                RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
-                RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
-            },
+            Route::Refund | Route::ForwardAuth | Route::OpenApi | Route::Other => {
+                match self.engine.refund(&ask).await {
+                    RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
+                    RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
+                    RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
+                }
+            }
         }
     }
 
@@ -145,6 +165,7 @@ impl Handler for HttpDoor {
             "/v1/peek" => Route::Peek,
             "/v1/refund" => Route::Refund,
             "/v1/forward-auth" => Route::ForwardAuth,
+            "/openapi.json" => Route::OpenApi,
             _ => Route::Other,
         };
         let answer = match self.routed(route, request, peer).await {
