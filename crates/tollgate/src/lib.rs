@@ -29,6 +29,9 @@
 //!
 //! In reading order: [`engine`] is the spine; [`guard`] and [`fallback`] stand around the store;
 //! [`store`] holds the two places state can live; [`observe`] tells the outside what happened.
+//!
+//! Over HTTP (feature `http`), `identity` finds out who is asking and `answer` says what is answered; `middleware`
+//! (feature `tower`) has the layers for axum, tonic and any other tower service.
 
 #[cfg(feature = "http")]
 pub mod answer;
@@ -39,6 +42,8 @@ pub mod fallback;
 pub mod guard;
 #[cfg(feature = "http")]
 pub mod identity;
+#[cfg(feature = "tower")]
+pub mod middleware;
 pub mod observe;
 pub mod store;
 
