@@ -34,6 +34,8 @@ pub enum Peer {
     Address(IpAddr),
     /// From this machine, without an address: a unix socket.
     Unix,
+    /// Nobody says. Never trusted, whatever else is.
+    Unknown,
 }
 
 /// The header in which trusted proxies write who called them.
@@ -146,7 +148,7 @@ impl Identity {
     pub fn address(&self, peer: Peer, headers: &HeaderMap) -> Option<IpAddr> {
         let connected = match peer {
             Peer::Address(address) => Some(fold(address)),
-            Peer::Unix => None,
+            Peer::Unix | Peer::Unknown => None,
         };
         if !self.trusts(peer) {
             return connected;
@@ -160,6 +162,7 @@ impl Identity {
         match peer {
             Peer::Address(address) => self.settings.proxies.contains(address),
             Peer::Unix => self.settings.unix_is_proxy,
+            Peer::Unknown => false,
         }
     }
 }

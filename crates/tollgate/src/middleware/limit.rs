@@ -90,7 +90,7 @@ impl<S: Store, T> LimitLayer<S, T> {
 
     /// How to find out who is connected, from what the server left with the request. Unless set, a
     /// [`Peer`] or a `SocketAddr` is looked for. Where there is none, callers without a token are counted
-    /// together.
+    /// together, and no forwarding header is believed.
     #[must_use]
     pub fn peer(mut self, find: impl Fn(&Extensions) -> Option<Peer> + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.shared).peer = Arc::new(find);
@@ -176,7 +176,7 @@ impl<S> Shared<S> {
                     "no request says who is connected: callers without a token are counted together"
                 );
             });
-            Peer::Unix
+            Peer::Unknown
         })
     }
 }

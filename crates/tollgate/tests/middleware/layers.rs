@@ -119,9 +119,16 @@ async fn a_peer_is_found_in_what_the_server_left() {
         let response = ask(&mut service, request).await;
         assert!(left(&response).starts_with(&format!("\"api\";r={expected};")), "{}", left(&response));
     }
-    // Nobody said who is connected: all of those together.
-    for expected in [8, 7, 6] {
-        let response = ask(&mut service, Request::new(())).await;
+}
+
+#[tokio::test]
+async fn callers_of_whom_nothing_is_known_are_counted_together() {
+    let identity = Identity::builder().trust_unix().build();
+    let layer = LimitLayer::by_rule(engine("9/h"), "api").identity(identity);
+    let mut service = layer.layer(Strict::default());
+    for (says, expected) in [("203.0.113.7", 8), ("203.0.113.8", 7), ("203.0.113.9", 6)] {
+        let request = Request::builder().header("x-forwarded-for", says).body(()).unwrap();
+        let response = ask(&mut service, request).await;
         assert!(left(&response).starts_with(&format!("\"api\";r={expected};")), "{}", left(&response));
     }
 }
