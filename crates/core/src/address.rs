@@ -60,6 +60,16 @@ impl Cidr {
         if cidr.network == folded { Ok(cidr) } else { Err(CidrError::Loose { text: clipped(), meant: cidr }) }
     }
 
+    /// The range of that length around an address, which must be a folded one.
+    pub(crate) fn around(address: IpAddr, prefix: u8) -> Cidr {
+        Cidr { network: mask(address, prefix), prefix }
+    }
+
+    /// Whether it is of v4 addresses, and its length.
+    pub(crate) fn kind(&self) -> (bool, u8) {
+        (self.network.is_ipv4(), self.prefix)
+    }
+
     /// Whether an address is in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = fold(address);
@@ -86,7 +96,7 @@ impl AddressSet {
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = fold(address);
         let lengths = if address.is_ipv4() { &self.lengths_v4 } else { &self.lengths_v6 };
-        lengths.iter().any(|&prefix| self.ranges.contains(&Cidr { network: mask(address, prefix), prefix }))
+        lengths.iter().any(|&prefix| self.ranges.contains(&Cidr::around(address, prefix)))
     }
 
     /// Whether no address is in it.

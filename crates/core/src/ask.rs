@@ -1,6 +1,7 @@
 //! One question, free of protocol.
 
 use crate::algorithm::Algorithm;
+use crate::attributes::Attributes;
 use crate::decision::Take;
 use crate::key::{SUBJECT_BYTES_MAX, Scope};
 use crate::limit::Period;
@@ -21,7 +22,8 @@ pub struct Ask<'a> {
 pub struct Want<'a> {
     /// The limit it is measured by.
     pub by: By<'a>,
-    /// Whose limit: at most [`SUBJECT_BYTES_MAX`] bytes, not empty.
+    /// Whose limit: at most [`SUBJECT_BYTES_MAX`] bytes, not empty. Not looked at under
+    /// [`By::Attributes`], where the rules say whose.
     pub key: &'a [u8],
     /// How much of it.
     pub cost: Cost,
@@ -34,6 +36,11 @@ pub struct Want<'a> {
 pub enum By<'a> {
     /// A rule of the policy, by name.
     Rule(&'a str),
+    /// A rule of the policy, by name, for a call of which more is known: its plan, its cost and its lists
+    /// may ask for it.
+    RuleFor(&'a str, &'a dyn Attributes),
+    /// Every rule of the policy that applies to what is known of the call.
+    Attributes(&'a dyn Attributes),
     /// A limit the caller brings along.
     Inline(&'a InlineLimit),
 }

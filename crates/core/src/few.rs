@@ -50,6 +50,18 @@ impl<T> FromIterator<T> for Few<T> {
     }
 }
 
+impl<T> IntoIterator for Few<T> {
+    type Item = T;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<T>, std::vec::IntoIter<T>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        match self {
+            Few::One(one) => Some(one).into_iter().chain(Vec::new()),
+            Few::Many(many) => None.into_iter().chain(many),
+        }
+    }
+}
+
 impl<'a, T> IntoIterator for &'a Few<T> {
     type Item = &'a T;
     type IntoIter = std::slice::Iter<'a, T>;

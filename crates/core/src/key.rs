@@ -34,6 +34,14 @@ impl Scope {
         Scope::of_text(text)
     }
 
+    /// The scope of the `limit`-th limit that a rule tries out beside its own.
+    pub fn of_candidate(rule: &str, limit: usize, kind: Kind) -> Scope {
+        let mut text = String::with_capacity(rule.len().saturating_add(24));
+        encode(rule.as_bytes(), &mut text);
+        let _ = write!(text, ":candidate-{limit}:{kind}"); // writing to a String cannot fail
+        Scope::of_text(text)
+    }
+
     /// The scope of limits that callers bring along. The period is in it, so that 10/s and
     /// 1000/day on one key are two limits, while a changed count or burst keeps the state.
     pub fn of_inline(period: &str, kind: Kind) -> Scope {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::ask::AskProblem;
-use crate::decision::{Decision, Outcome, Refunded};
+use crate::attributes::SubjectKind;
+use crate::decision::{Decision, Found, Outcome, Refunded, Take};
 use crate::few::Few;
-use crate::policy::{OnOutage, Origin, Policy, Rule};
+use crate::policy::{Blocked, Entry, OnOutage, Origin, Policy, Role, Rule};
 use crate::units::Micros;
 
 /// The engine's answer. Always there: an outage has been answered by the rule in advance.
@@ -15,7 +16,8 @@ pub struct Verdict {
     pub answer: Answer,
     /// Who decided.
     pub source: Source,
-    /// Each check's part in it, in the order asked. Empty if the ask was invalid.
+    /// Each check's part in it: those that may refuse in the order asked, then those that only report.
+    /// Empty if the ask was invalid, or if no limit applied.
     pub checks: Few<Judged>,
     /// The policy it was decided under.
     pub policy: Arc<Policy>,
@@ -39,17 +41,23 @@ pub enum Source {
     Store,
     /// The rule's `on_outage`, because the store did not answer.
     Fallback(OnOutage),
+    /// A list or an override that refuses, whatever has been spent.
+    DenyList,
+    /// Only rules that watch applied, and they refuse nobody.
+    Shadow,
     /// No limit applied.
     Unlimited,
 }
 
 impl Source {
     /// Every source, for metrics.
-    pub const ALL: [Source; 5] = [
+    pub const ALL: [Source; 7] = [
         Source::Store,
         Source::Fallback(OnOutage::Allow),
         Source::Fallback(OnOutage::Deny),
         Source::Fallback(OnOutage::Local),
+        Source::DenyList,
+        Source::Shadow,
         Source::Unlimited,
     ];
 
@@ -58,6 +66,8 @@ impl Source {
         match self {
             Source::Store => "store",
             Source::Fallback(_) => "fallback",
+            Source::DenyList => "deny-list",
+            Source::Shadow => "shadow",
             Source::Unlimited => "unlimited",
         }
     }
@@ -68,8 +78,45 @@ impl Source {
 pub struct Judged {
     /// Where the check came from.
     pub origin: Origin,
+    /// Which want it served.
+    pub want: usize,
+    /// Whether it may refuse.
+    pub role: Role,
+    /// What kind of subject it was about.
+    pub subject: SubjectKind,
+    /// How long what was spent counts: the span in which `decision.limit` may be admitted.
+    pub window: Micros,
     /// How it was decided.
     pub decision: Decision,
+}
+
+impl Judged {
+    /// A check and its decision.
+    #[inline]
+    pub fn new(entry: &Entry<'_>, decision: Decision) -> Judged {
+        Judged {
+            origin: entry.origin,
+            want: entry.want,
+            role: entry.role,
+            subject: entry.kind,
+            window: entry.algorithm.time_to_whole(),
+            decision,
+        }
+    }
+
+    /// A refusal that no store was asked for.
+    pub fn blocked(blocked: &Blocked) -> Judged {
+        let decision = Decision {
+            outcome: Outcome::Never,
+            limit: 0,
+            remaining: 0,
+            reset_after: Micros::ZERO,
+            take: Take { at: Micros::ZERO, entry: 0 },
+            found: Found::Nothing,
+        };
+        let Blocked { origin, want, kind, role } = *blocked;
+        Judged { origin, want, role, subject: kind, window: Micros::ZERO, decision }
+    }
 }
 
 impl Verdict {
@@ -86,7 +133,11 @@ impl Verdict {
             Outcome::Denied { retry_after } => (1, retry_after.0),
             Outcome::Allowed => (0, u64::from(u32::MAX.saturating_sub(judged.decision.remaining))),
         };
-        self.checks.iter().max_by_key(weight)
+        // Of two alike the last is taken; a single one needs no comparison.
+        match &self.checks {
+            Few::One(judged) if judged.role == Role::Enforced => Some(judged),
+            checks => checks.iter().filter(|judged| judged.role == Role::Enforced).max_by_key(weight),
+        }
     }
 
     /// How long to wait before the same ask can pass, if nobody else spends. `None` if it passed,

@@ -9,6 +9,7 @@ mod cli;
 mod config;
 mod doors;
 mod engine;
+mod facing;
 mod limit;
 mod net;
 mod run;

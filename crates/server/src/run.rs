@@ -2,27 +2,30 @@
 //! configuration, runs them, and ends them in order.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::runtime::Builder;
 use tokio::task::JoinSet;
+use tollgate::clock;
 use tollgate::core::policy::PolicyError;
 use tollgate::observe::Observer;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
-use tollgate::{Policy, clock};
 
 use crate::admin::{About, Admin};
 use crate::config::Config;
 use crate::doors::http::HttpDoor;
 use crate::engine::Engine;
-use crate::net::bind::{self, BindError};
+use crate::facing::SharedFacing;
+use crate::net::bind::{self, BindError, Bound};
 use crate::net::gate::Gate;
+use crate::net::open::{Opening, Proxies};
 use crate::net::serve::{Bounds, serve};
+use crate::net::tls::{self, Tls, TlsError, TlsFiles};
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::EngineMetrics;
@@ -42,6 +45,9 @@ pub(crate) enum RunError {
     /// A door could not be opened.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// A certificate was good when the configuration was checked, and is not any more.
+    #[error("tls: {0}")]
+    Tls(TlsError),
     /// The Redis store could not be set up.
     #[error("the Redis store cannot be set up")]
     Redis(#[from] RedisSetupError),
@@ -70,13 +76,12 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::System { what, error }
 }
 
-type Bound = (SocketAddr, Vec<TcpListener>);
-
 /// Runs the server until a signal ends it.
 pub(crate) fn run(config: &Config) -> Result<(), RunError> {
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
-    let http = config.listen.http.map(|at| bind::listeners("http", at, config.workers)).transpose()?;
-    let admin = config.listen.admin.map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
+    let at = &config.listen;
+    let http = at.http.as_ref().map(|at| bind::listeners("http", at, config.workers)).transpose()?;
+    let admin = at.admin.as_ref().map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
 
     // Heartbeats, admin and signals live here; checks do not.
     let background = Builder::new_current_thread()
@@ -92,31 +97,47 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
-    let welcome =
-        Welcome::new(config, &engine.policy(), http.as_ref().map(|b| b.0), admin.as_ref().map(|b| b.0));
+    let facing: SharedFacing = Arc::new(ArcSwap::from_pointee(config.facing.clone()));
+    let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
+    let welcome = Welcome::new(config, &engine.policy(), endpoint(&http), endpoint(&admin));
+    let http_tls = secure("http", config.tls.http.as_ref())?;
+    let admin_tls = secure("admin", config.tls.admin.as_ref())?;
 
+    let mut beside = JoinSet::new();
+    let watched: Vec<Arc<Tls>> = [&http_tls, &admin_tls].into_iter().flatten().cloned().collect();
+    if !watched.is_empty() {
+        let watch = tls::Watch::start(watched).map_err(system("cannot listen for SIGHUP"))?;
+        beside.spawn(watch.run());
+    }
+    // The files of unix sockets go when this function ends, however it ends.
+    let mut files = Vec::new();
     let mut workers = match http {
-        Some(bound) => open_http(config, bound, &engine, &telemetry, &view)?,
+        Some(mut bound) => {
+            files.extend(bound.file.take());
+            let opening = opening(config, config.listen.proxies.clone(), http_tls);
+            open_http(config, bound, &opening, &engine, &facing, &telemetry, &view)?
+        }
         None => Vec::new(),
     };
-    let mut admins = JoinSet::new();
-    if let Some((address, listeners)) = admin {
+    if let Some(Bound { endpoint, listeners, file }) = admin {
+        files.extend(file);
         let about = About {
             store: welcome.store.clone(),
             started: clock::instant(),
             on_outage: config.outage.on_outage,
         };
-        let gate = Gate::new(config.tokens.admin.clone(), address);
+        let gate = Gate::new(config.tokens.admin.clone(), &endpoint);
+        let opening = opening(config, Proxies::default(), admin_tls);
         let admin = Arc::new(Admin { engine, telemetry, life: view, gate, about });
         for listener in listeners {
-            let listener = tokio::net::TcpListener::from_std(listener).map_err(system("admin door"))?;
+            let listener = listener.serve().map_err(system("admin door"))?;
             // It outlives every drain, to say that there is one; a life of its own never closes it.
             let (forever, view) = Life::start();
             let bounds = Bounds { connections_max: ADMIN_CONNECTIONS_MAX, ..bounds(config) };
-            let admin = Arc::clone(&admin);
-            admins.spawn(async move {
+            let (admin, opening) = (Arc::clone(&admin), opening.clone());
+            beside.spawn(async move {
                 let _forever = forever;
-                serve(listener, admin, view, bounds).await;
+                serve(listener, opening, admin, view, bounds).await;
             });
         }
     }
@@ -144,7 +165,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
 
 /// The engine, with its heartbeat on the runtime we are on.
 fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
-    let policy = Policy::try_new(FIRST_VERSION, config.rules.clone())?;
+    let policy = config.policy.build(FIRST_VERSION)?;
     let store = match &config.redis {
         Some(redis) => AnyStore::Redis(RedisStore::new(redis.clone())?),
         None => AnyStore::Memory(memory(config)),
@@ -170,25 +191,44 @@ fn memory(config: &Config) -> MemoryStore {
     .build()
 }
 
+/// TLS for a door that has it.
+fn secure(door: &'static str, files: Option<&TlsFiles>) -> Result<Option<Arc<Tls>>, RunError> {
+    let Some(files) = files else { return Ok(None) };
+    match Tls::try_new(door, files.clone()) {
+        Ok(tls) => Ok(Some(Arc::new(tls))),
+        Err(errors) => Err(errors.into_iter().next().map_or_else(
+            || RunError::System { what: door, error: io::Error::other("TLS cannot be set up") },
+            RunError::Tls,
+        )),
+    }
+}
+
+fn opening(config: &Config, proxies: Proxies, tls: Option<Arc<Tls>>) -> Opening {
+    Opening { proxies: Arc::new(proxies), tls, timeout: config.limits.handshake_timeout }
+}
+
 fn open_http(
     config: &Config,
-    (address, listeners): Bound,
+    Bound { endpoint, listeners, .. }: Bound,
+    opening: &Opening,
     engine: &Engine,
+    facing: &SharedFacing,
     telemetry: &Telemetry,
     view: &LifeView,
 ) -> Result<Vec<Worker>, RunError> {
     let mut workers = Vec::with_capacity(listeners.len());
     for (at, listener) in listeners.into_iter().enumerate() {
-        let gate = Gate::new(config.tokens.http.clone(), address);
+        let gate = Gate::new(config.tokens.http.clone(), &endpoint);
         let metrics = Arc::clone(&telemetry.http);
-        let door = HttpDoor::new(engine.clone(), gate, config.limits.sliding_log_max, metrics);
-        let (engine, view, bounds) = (engine.clone(), view.clone(), bounds(config));
+        let (log_max, patience) = (config.limits.sliding_log_max, config.limits.idle_timeout);
+        let door = HttpDoor::new(engine.clone(), Arc::clone(facing), gate, log_max, patience, metrics);
+        let (opening, engine, view, bounds) = (opening.clone(), engine.clone(), view.clone(), bounds(config));
         let work = async move || {
             if let AnyStore::Redis(store) = engine.store() {
                 store.warm();
             }
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            serve(listener, Arc::new(door), view, bounds).await;
+            let listener = listener.serve()?;
+            serve(listener, opening, Arc::new(door), view, bounds).await;
             Ok(())
         };
         workers.push(Worker::start(format!("http-{at}"), work).map_err(system("cannot start a worker"))?);

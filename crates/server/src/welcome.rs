@@ -6,12 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tollgate::Policy;
 
 use crate::config::Config;
+use crate::net::bind::Endpoint;
+use crate::net::tls::{ClientCertificates, TlsFiles};
 
 /// What is said at start.
 #[derive(Debug)]
 pub(crate) struct Welcome {
-    http: Option<SocketAddr>,
-    admin: Option<SocketAddr>,
+    http: Option<String>,
+    admin: Option<String>,
     workers: usize,
     /// The store in words, without credentials.
     pub(crate) store: String,
@@ -20,12 +22,12 @@ pub(crate) struct Welcome {
 }
 
 impl Welcome {
-    /// What there is to say about this server; the addresses are those it really listens on.
+    /// What there is to say about this server; the endpoints are those it really listens on.
     pub(crate) fn new(
         config: &Config,
         policy: &Policy,
-        http: Option<SocketAddr>,
-        admin: Option<SocketAddr>,
+        http: Option<Endpoint>,
+        admin: Option<Endpoint>,
     ) -> Welcome {
         let store = match &config.redis {
             Some(redis) => redis.url.to_string(),
@@ -37,14 +39,22 @@ impl Welcome {
             Some(file) => format!("{} ({rules})", file.display()),
             None => format!("built in ({rules})"),
         };
-        let ask = http.map(|at| {
+        let ask = http.as_ref().map(|at| {
             let body = match policy.rules().first() {
                 Some(rule) => format!(r#"{{"rule":"{}","key":"user_123"}}"#, rule.name()),
                 None => r#"{"key":"user_123","limit":"5/min"}"#.to_owned(),
             };
-            format!("curl -s http://{}/v1/check -d '{body}'", reachable(at))
+            format!("{} -d '{body}'", curl(at, config.tls.http.as_ref()))
         });
-        Welcome { http, admin, workers: config.workers.get(), store, policy: policy_words, ask }
+        let place = |at: Option<Endpoint>, tls: &Option<TlsFiles>| at.map(|at| place(&at, tls.as_ref()));
+        Welcome {
+            http: place(http, &config.tls.http),
+            admin: place(admin, &config.tls.admin),
+            workers: config.workers.get(),
+            store,
+            policy: policy_words,
+            ask,
+        }
     }
 
     /// Says it.
@@ -52,12 +62,12 @@ impl Welcome {
         let Welcome { http, admin, workers, store, policy, ask } = self;
         writeln!(out, "tollgate {}", env!("CARGO_PKG_VERSION"))?;
         match http {
-            Some(at) if *workers == 1 => writeln!(out, "  http    http://{at} (1 worker)")?,
-            Some(at) => writeln!(out, "  http    http://{at} ({workers} workers)")?,
+            Some(at) if *workers == 1 => writeln!(out, "  http    {at} (1 worker)")?,
+            Some(at) => writeln!(out, "  http    {at} ({workers} workers)")?,
             None => writeln!(out, "  http    off")?,
         }
         match admin {
-            Some(at) => writeln!(out, "  admin   http://{at} (/health /ready /metrics /policy)")?,
+            Some(at) => writeln!(out, "  admin   {at} (/health /ready /metrics /policy)")?,
             None => writeln!(out, "  admin   off")?,
         }
         writeln!(out, "  store   {store}")?;
@@ -66,6 +76,35 @@ impl Welcome {
             writeln!(out, "\ntry it:\n  {ask}")?;
         }
         out.flush()
+    }
+}
+
+fn scheme(tls: Option<&TlsFiles>) -> &'static str {
+    if tls.is_some() { "https" } else { "http" }
+}
+
+fn place(at: &Endpoint, tls: Option<&TlsFiles>) -> String {
+    match at {
+        Endpoint::Tcp(address) => format!("{}://{address}", scheme(tls)),
+        Endpoint::Unix(_) if tls.is_some() => format!("{at} with TLS"),
+        Endpoint::Unix(_) => at.to_string(),
+    }
+}
+
+/// How to reach the HTTP door from a shell.
+fn curl(at: &Endpoint, tls: Option<&TlsFiles>) -> String {
+    let certificate = match tls.and_then(|files| files.clients.as_ref()) {
+        Some((_, ClientCertificates::Required)) => " --cert client.pem --key client.key",
+        _ => "",
+    };
+    let scheme = scheme(tls);
+    match at {
+        Endpoint::Tcp(address) => {
+            format!("curl -s{certificate} {scheme}://{}/v1/check", reachable(*address))
+        }
+        Endpoint::Unix(path) => {
+            format!("curl -s{certificate} --unix-socket {} {scheme}://localhost/v1/check", path.display())
+        }
     }
 }
 

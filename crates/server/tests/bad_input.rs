@@ -128,7 +128,7 @@ fn shapes() -> Vec<Bad> {
         bad("a list", "[]", 400, ""),
         bad("a number", "7", 400, ""),
         bad("null", "null", 400, ""),
-        bad("nothing asked", "{}", 400, "key"),
+        bad("nothing asked", "{}", 400, "rule"),
         bad("unknown field", named(r#","cots":1"#), 400, "cots"),
         bad("unknown field with a list", r#"{"checks":[],"domain":"x"}"#, 400, "domain"),
         bad("a field twice", named(r#","key":"other""#), 400, "key"),

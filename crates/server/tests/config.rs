@@ -42,7 +42,10 @@ async fn every_problem_is_named_at_once_with_line_and_column() {
     assert_eq!(code, 2, "{output}");
     for (place, says) in [
         ("3:12: rules[0].limit", "not a rate"),
-        ("4:5: rules[0].algoritm", "unknown field: use name, limit, burst, algorithm, time_zone, on_outage"),
+        (
+            "4:5: rules[0].algoritm",
+            "unknown field: use name, when, key, plan, limit, burst, algorithm, time_zone, limits, cost, allow",
+        ),
         ("5:11: rules[1].name", "name of rules[0] too"),
         ("7:12: rules[1].burst", "whole number from 1"),
         ("8:5: rules[2].name", "is missing"),

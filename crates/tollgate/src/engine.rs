@@ -2,20 +2,23 @@
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tollgate_core::ask::{Ask, AskProblem, By, InlineLimit, Want};
 use tollgate_core::check::Refund;
 use tollgate_core::decision::{Decision, Outcome, Verb};
 use tollgate_core::few::Few;
-use tollgate_core::policy::{Matched, OnOutage, Origin, Policy};
+use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role};
 use tollgate_core::store::{Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
+use crate::clock;
 use crate::fallback::Fallback;
-use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage};
+use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage, once};
 use crate::observe::{Observer, Operation, Silent};
 use crate::store::memory::MemoryStore;
 
@@ -33,6 +36,8 @@ pub struct Engine<S> {
 
 struct Inner<S> {
     policy: ArcSwap<Policy>,
+    /// Held by whoever changes the policy or its overrides, so that neither undoes the other.
+    swapping: Mutex<()>,
     store: S,
     guard: Guard,
     fallback: Fallback,
@@ -102,24 +107,11 @@ impl<S: Store> Engine<S> {
         let inner = &*self.inner;
         // One snapshot for the whole ask: a reload in mid-flight cannot mix old and new rules.
         let policy = inner.policy.load_full();
-        let matched = policy.checks_for(ask);
+        let matched = policy.matched(ask);
         let (answer, source, checks) = match &matched {
             Err(problem) => (Answer::Invalid(problem.clone()), Source::Unlimited, Few::Many(Vec::new())),
-            Ok(Matched { checks, origins, .. }) => {
-                // Pinned here, so that handing the call on does not copy it.
-                let answered = match verb {
-                    Verb::Take => inner.guard.run(Operation::Take, pin!(inner.store.take(checks))).await,
-                    Verb::Peek => inner.guard.run(Operation::Peek, pin!(inner.store.peek(checks))).await,
-                };
-                match answered {
-                    Ok(decisions) => {
-                        let is_refused = decisions.iter().any(|d| d.outcome != Outcome::Allowed);
-                        let answer = if is_refused { Answer::Refused } else { Answer::Allowed };
-                        (answer, Source::Store, judged(origins, &decisions))
-                    }
-                    Err(_) => inner.fallback.decide(&policy, checks, origins, verb == Verb::Peek).await,
-                }
-            }
+            Ok(matched) if matched.is_usual() => inner.enforce(verb, &policy, matched).await,
+            Ok(matched) => inner.with_advice(verb, &policy, matched).await,
         };
         drop(matched);
         let verdict = Verdict { answer, source, checks, policy };
@@ -131,19 +123,19 @@ impl<S: Store> Engine<S> {
     pub async fn refund(&self, ask: &Ask<'_>) -> RefundAnswer {
         let inner = &*self.inner;
         let policy = inner.policy.load_full();
-        let Matched { checks, wants, .. } = match policy.checks_for(ask) {
+        let Matched { enforced, .. } = match policy.matched(ask) {
             Ok(matched) => matched,
             Err(problem) => return RefundAnswer::Invalid(problem),
         };
-        let mut refunds = Vec::with_capacity(checks.len());
+        let mut refunds = Vec::with_capacity(enforced.len());
         for (at, want) in ask.wants.iter().enumerate() {
-            let spent = || checks.iter().zip(&wants).filter(|&(_, &of)| of == at).map(|(check, _)| check);
+            let spent = || enforced.iter().filter(|entry| entry.want == at);
             let (named, needed) = (want.takes.len(), spent().count());
             if named != needed {
                 return RefundAnswer::Invalid(AskProblem::WrongTakes { at, named, needed });
             }
-            refunds
-                .extend(spent().zip(want.takes).map(|(check, take)| Refund { check: *check, take: *take }));
+            let named = spent().zip(want.takes);
+            refunds.extend(named.map(|(entry, take)| Refund { check: entry.check(), take: *take }));
         }
         match inner.guard.run(Operation::Refund, inner.store.refund(&refunds)).await {
             Ok(refunded) => {
@@ -157,8 +149,8 @@ impl<S: Store> Engine<S> {
     /// Forgets the keys an ask names: their next visitors find whole limits.
     pub async fn forget(&self, ask: &Ask<'_>) -> Result<(), ForgetError> {
         let policy = self.inner.policy.load_full();
-        let Matched { checks, .. } = policy.checks_for(ask).map_err(ForgetError::Invalid)?;
-        let keys: Vec<_> = checks.iter().map(|check| check.key).collect();
+        let Matched { enforced, advisory, .. } = policy.matched(ask).map_err(ForgetError::Invalid)?;
+        let keys: Vec<_> = enforced.iter().chain(&advisory).map(|entry| entry.check().key).collect();
         let call = self.inner.store.forget(&keys);
         self.inner.guard.run(Operation::Forget, call).await.map_err(ForgetError::Store)
     }
@@ -190,11 +182,20 @@ impl<S: Store> Engine<S> {
         self.inner.policy.load_full()
     }
 
-    /// Puts another policy in force, as one. Asks under way finish under the old one.
-    pub fn swap_policy(&self, policy: Policy) {
-        let policy = Arc::new(policy);
+    /// Puts another policy in force, as one; overrides stay. Asks under way finish under the old one.
+    pub fn swap_policy(&self, policy: &Policy) {
+        let _turn = self.inner.swapping.lock();
+        let overrides = self.inner.policy.load().overrides().clone();
+        let policy = Arc::new(policy.with_overrides(overrides));
         self.inner.observer.policy_swapped(&policy);
         self.inner.policy.store(policy);
+    }
+
+    /// Puts other overrides in force, as one, beside the policy that is.
+    pub fn swap_overrides(&self, overrides: Overrides) {
+        let _turn = self.inner.swapping.lock();
+        let policy = self.inner.policy.load().with_overrides(overrides);
+        self.inner.policy.store(Arc::new(policy));
     }
 
     /// How the engine is doing.
@@ -246,13 +247,111 @@ impl<S: Store> Engine<S> {
     }
 }
 
-/// Each decision beside where its check came from.
-#[inline]
-fn judged(origins: &Few<Origin>, decisions: &Few<Decision>) -> Few<Judged> {
-    if let (&Few::One(origin), &Few::One(decision)) = (origins, decisions) {
-        return Few::One(Judged { origin, decision });
+impl<S: Store> Inner<S> {
+    /// What must pass: decided by the store, or by each rule's `on_outage`.
+    async fn enforce(
+        &self,
+        verb: Verb,
+        policy: &Policy,
+        matched: &Matched<'_>,
+    ) -> (Answer, Source, Few<Judged>) {
+        let checks = matched.checks();
+        // Pinned here, so that handing the call on does not copy it.
+        let answered = match verb {
+            Verb::Take => self.guard.run(Operation::Take, pin!(self.store.take(&checks))).await,
+            Verb::Peek => self.guard.run(Operation::Peek, pin!(self.store.peek(&checks))).await,
+        };
+        match answered {
+            Ok(decisions) => {
+                let is_refused = decisions.iter().any(|d| d.outcome != Outcome::Allowed);
+                let answer = if is_refused { Answer::Refused } else { Answer::Allowed };
+                (answer, Source::Store, judged(&matched.enforced, &decisions))
+            }
+            Err(_) => self.fallback.decide(policy, &matched.enforced, verb == Verb::Peek).await,
+        }
     }
-    origins.iter().zip(decisions).map(|(&origin, &decision)| Judged { origin, decision }).collect()
+
+    /// An ask that meets a list, or a rule that only watches, or no rule at all.
+    async fn with_advice(
+        &self,
+        verb: Verb,
+        policy: &Policy,
+        matched: &Matched<'_>,
+    ) -> (Answer, Source, Few<Judged>) {
+        let started = clock::instant();
+        let (refused, noted): (Vec<_>, Vec<_>) =
+            matched.blocked.iter().partition(|blocked| blocked.role == Role::Enforced);
+        if !refused.is_empty() {
+            return (Answer::Refused, Source::DenyList, refused.into_iter().map(Judged::blocked).collect());
+        }
+        let (answer, source, mut checks) = if !matched.enforced.is_empty() {
+            let (answer, source, checks) = self.enforce(verb, policy, matched).await;
+            (answer, source, checks.into_iter().collect::<Vec<_>>())
+        } else if matched.advisory.is_empty() && noted.is_empty() {
+            (Answer::Allowed, Source::Unlimited, Vec::new())
+        } else {
+            (Answer::Allowed, Source::Shadow, Vec::new())
+        };
+        checks.extend(noted.into_iter().map(Judged::blocked));
+        // Only an ask that passes is counted by what watches it.
+        let verb = if answer == Answer::Allowed { verb } else { Verb::Peek };
+        if !matched.advisory.is_empty() && !matches!(source, Source::Fallback(_)) {
+            let mut advice = pin!(self.advise(verb, &matched.advisory));
+            let advice = match once(advice.as_mut()).await {
+                Poll::Ready(advice) => Some(advice),
+                // What comes too late is not reported: nobody waits longer for advice than for the answer.
+                Poll::Pending => {
+                    let left = self.guard.deadline().saturating_sub(started.elapsed());
+                    tokio::time::timeout(left, advice).await.ok()
+                }
+            };
+            checks.extend(advice.into_iter().flatten());
+        }
+        (answer, source, checks.into_iter().collect())
+    }
+
+    /// What the checks say that refuse nobody: each by itself, all at once.
+    async fn advise(&self, verb: Verb, advisory: &[Entry<'_>]) -> Vec<Judged> {
+        let asked = advisory.iter().map(async |entry| {
+            let check = [entry.check()];
+            let answered = match verb {
+                Verb::Take => self.guard.run(Operation::Take, self.store.take(&check)).await,
+                Verb::Peek => self.guard.run(Operation::Peek, self.store.peek(&check)).await,
+            };
+            let decision = answered.ok()?.first().copied()?;
+            Some(Judged::new(entry, decision))
+        });
+        together(asked).await.into_iter().flatten().collect()
+    }
+}
+
+/// Each decision beside its check.
+#[inline]
+fn judged(entries: &Few<Entry<'_>>, decisions: &Few<Decision>) -> Few<Judged> {
+    if let (Few::One(entry), &Few::One(decision)) = (entries, decisions) {
+        return Few::One(Judged::new(entry, decision));
+    }
+    entries.iter().zip(decisions).map(|(entry, &decision)| Judged::new(entry, decision)).collect()
+}
+
+/// Drives futures side by side until all are done; their outputs in order. For the few asks of a batch:
+/// every one is polled whenever any of them may go on.
+pub async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut all: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut is_done = true;
+        for (future, output) in &mut all {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(done) => *output = Some(done),
+                    Poll::Pending => is_done = false,
+                }
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// Keeps a fleet that lost its store together from returning in step.
@@ -354,6 +453,7 @@ impl<S: Store> EngineBuilder<S> {
         let engine = Engine {
             inner: Arc::new(Inner {
                 policy: ArcSwap::from_pointee(policy),
+                swapping: Mutex::new(()),
                 store,
                 guard: Guard::new(deadline, failures_to_open, Arc::clone(&observer)),
                 fallback: Fallback::new(local.unwrap_or_default(), on_outage, instances),

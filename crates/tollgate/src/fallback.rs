@@ -8,7 +8,7 @@ use tollgate_core::algorithm::Algorithm;
 use tollgate_core::check::Check;
 use tollgate_core::decision::{Decision, Found, Outcome, Take};
 use tollgate_core::few::Few;
-use tollgate_core::policy::{OnOutage, Origin, Policy, Rule};
+use tollgate_core::policy::{Entry, OnOutage, Policy, Rule};
 use tollgate_core::store::Store;
 use tollgate_core::units::Micros;
 use tollgate_core::verdict::{Answer, Judged, Source};
@@ -78,12 +78,12 @@ impl Fallback {
     pub async fn decide(
         &self,
         policy: &Policy,
-        checks: &[Check<'_>],
-        origins: &[Origin],
+        entries: &[Entry<'_>],
         peeks: bool,
     ) -> (Answer, Source, Few<Judged>) {
+        let checks: Few<Check<'_>> = entries.iter().map(Entry::check).collect();
         let choice_of = |origin| policy.rule_of(origin).and_then(Rule::on_outage).unwrap_or(self.on_outage);
-        let choices: Few<OnOutage> = origins.iter().map(|&origin| choice_of(origin)).collect();
+        let choices: Few<OnOutage> = entries.iter().map(|entry| choice_of(entry.origin)).collect();
 
         let shares: Vec<(usize, Algorithm)> = choices
             .iter()
@@ -126,7 +126,7 @@ impl Fallback {
             .map_or(Source::Unlimited, Source::Fallback);
         let answer = if spoken_for(&decisions) { Answer::Refused } else { Answer::Allowed };
         let judged =
-            origins.iter().zip(decisions).map(|(&origin, decision)| Judged { origin, decision }).collect();
+            entries.iter().zip(decisions).map(|(entry, decision)| Judged::new(entry, decision)).collect();
         (answer, source, judged)
     }
 }

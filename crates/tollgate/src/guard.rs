@@ -104,6 +104,11 @@ impl Guard {
         self.settle(epoch, operation, failure, call).await
     }
 
+    /// How long a check waits.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// Runs one call even if the guard is open, and closes it if the call succeeds.
     pub async fn probe<T>(
         &self,
@@ -209,7 +214,7 @@ impl Guard {
 }
 
 /// Polls once, and says what came of it.
-fn once<F: Future>(mut call: Pin<&mut F>) -> impl Future<Output = Poll<F::Output>> {
+pub(crate) fn once<F: Future>(mut call: Pin<&mut F>) -> impl Future<Output = Poll<F::Output>> {
     poll_fn(move |context| Poll::Ready(call.as_mut().poll(context)))
 }
 

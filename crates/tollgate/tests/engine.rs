@@ -4,6 +4,8 @@
 //! The stores here are memory on a clock of ours, and a fake that errs, hangs and answers on
 //! command: what is tested is what stands around a store. Redis itself fails in `faults.rs`.
 
+#[path = "engine/advice.rs"]
+mod advice;
 #[path = "engine/asks.rs"]
 mod asks;
 #[path = "engine/guarded.rs"]

@@ -1,38 +1,48 @@
 //! The rules: what turns an ask into checks. Immutable, and swapped as one.
+//!
+//! `pattern`, `when` and `template` are the words of a rule, `rule` puts them together, `index` finds the
+//! rules that may apply to a call, and `matching` walks an ask through them.
 
+mod index;
+mod matching;
 mod names;
+mod overrides;
+mod pattern;
+mod rule;
+mod template;
+mod when;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
-use crate::algorithm::Algorithm;
-use crate::ask::{Ask, AskProblem, By, WANTS_MAX, Want};
-use crate::check::Check;
-use crate::few::Few;
-use crate::key::{Key, SUBJECT_BYTES_MAX, Scope};
+use crate::address::Grouping;
+use index::Index;
 use names::NameHasher;
 
-/// The whole set of rules, with a version that every verdict names.
-#[derive(Debug)]
+pub use matching::{Blocked, Entry, Matched, Role};
+pub use overrides::Overrides;
+pub use pattern::{PATTERN_BYTES_MAX, PathError, PathPattern, TextPattern};
+pub use rule::{CostBy, List, Mode, Override, Plan, Rule, RuleBuilder, RuleLimit};
+pub use template::{KeyTemplate, TemplateError, write_hash};
+pub use when::{Condition, ConditionError, When};
+
+/// The whole set of rules, with a version that every verdict names. Cheap to clone.
+#[derive(Debug, Clone)]
 pub struct Policy {
+    body: Arc<Body>,
+    overrides: Arc<Overrides>,
+}
+
+#[derive(Debug)]
+struct Body {
     version: u64,
     rules: Vec<Rule>,
     by_name: HashMap<String, usize, NameHasher>,
-}
-
-/// One named rule.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Rule {
-    name: String,
-    limits: Vec<RuleLimit>,
-    on_outage: Option<OnOutage>,
-}
-
-/// One limit of a rule, and where its state lives.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RuleLimit {
-    algorithm: Algorithm,
-    scope: Scope,
+    index: Index,
+    allow: List,
+    deny: List,
+    grouping: Grouping,
 }
 
 /// Where a check came from: a rule by its place in the policy, or the caller.
@@ -42,6 +52,8 @@ pub enum Origin {
     Rule(usize),
     /// A limit the caller brought along.
     Inline,
+    /// A list of the whole policy's.
+    Policy,
 }
 
 /// What a rule answers when its store cannot. Written per rule, because a login limit and a
@@ -79,17 +91,52 @@ pub enum PolicyError {
         /// The rule.
         name: String,
     },
-}
-
-/// An ask matched against a policy: what to check, and where each check came from.
-#[derive(Debug, Clone)]
-pub struct Matched<'a> {
-    /// What the store is to decide.
-    pub checks: Few<Check<'a>>,
-    /// Where each came from, in the same order.
-    pub origins: Few<Origin>,
-    /// Which want each serves, in the same order.
-    pub wants: Few<usize>,
+    /// A rule that applies by itself does not say what it counts together.
+    #[error(
+        "rule \"{name}\" says when it applies but has no key: say what is counted together, such as \"{{address}}\""
+    )]
+    NoKey {
+        /// The rule.
+        name: String,
+    },
+    /// A key uses a parameter that not every path of the rule has.
+    #[error(
+        "the key of rule \"{name}\" uses {{path.{parameter}}}: every path it applies to must have {{{parameter}}} in it"
+    )]
+    NoParameter {
+        /// The rule.
+        name: String,
+        /// The parameter.
+        parameter: String,
+    },
+    /// Two plans of one rule count differently, so that a change of plan would forget what was spent.
+    #[error(
+        "plan \"{plan}\" has other algorithms than the first plan of rule \"{name}\": a change of plan would forget what was spent"
+    )]
+    PlansDiffer {
+        /// The rule.
+        name: String,
+        /// The plan.
+        plan: String,
+    },
+    /// An override counts differently from its rule.
+    #[error(
+        "the override for \"{key}\" has other algorithms than rule \"{name}\": it would forget what was spent"
+    )]
+    OverrideDiffers {
+        /// The rule.
+        name: String,
+        /// The key, clipped.
+        key: String,
+    },
+    /// The plan for everyone else is not among the plans.
+    #[error("rule \"{name}\" has no plan \"{plan}\"")]
+    NoPlan {
+        /// The rule.
+        name: String,
+        /// The plan.
+        plan: String,
+    },
 }
 
 impl OnOutage {
@@ -114,187 +161,128 @@ impl fmt::Display for OnOutage {
     }
 }
 
-impl Rule {
-    /// A rule with at least one limit, all spent together.
-    pub fn try_new(
-        name: &str,
-        limits: Vec<Algorithm>,
-        on_outage: Option<OnOutage>,
-    ) -> Result<Rule, PolicyError> {
-        let is_good = (1..=64).contains(&name.len())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-        if !is_good {
-            return Err(PolicyError::BadName { name: name.chars().take(64).collect() });
-        }
-        if limits.is_empty() {
-            return Err(PolicyError::NoLimit { name: name.to_owned() });
-        }
-        let limits = limits
-            .into_iter()
-            .enumerate()
-            .map(|(at, algorithm)| RuleLimit { scope: Scope::of_rule(name, at, algorithm.kind()), algorithm })
-            .collect();
-        Ok(Rule { name: name.to_owned(), limits, on_outage })
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// Its limits, all spent together.
-    pub fn limits(&self) -> &[RuleLimit] {
-        &self.limits
-    }
-
-    /// What it answers when its store cannot; `None` leaves that to the configuration.
-    pub fn on_outage(&self) -> Option<OnOutage> {
-        self.on_outage
-    }
-}
-
-impl RuleLimit {
-    /// How it limits.
-    pub fn algorithm(&self) -> &Algorithm {
-        &self.algorithm
-    }
-
-    /// Where its state lives.
-    pub fn scope(&self) -> &Scope {
-        &self.scope
-    }
-}
-
 impl Policy {
     /// A policy of these rules.
     pub fn try_new(version: u64, rules: Vec<Rule>) -> Result<Policy, PolicyError> {
-        let mut by_name = HashMap::with_capacity_and_hasher(rules.len(), NameHasher);
-        for (at, rule) in rules.iter().enumerate() {
-            if by_name.insert(rule.name.clone(), at).is_some() {
-                return Err(PolicyError::Repeated { name: rule.name.clone() });
-            }
-        }
-        Ok(Policy { version, rules, by_name })
+        Policy::builder(version).rules(rules).build()
+    }
+
+    /// Starts a policy.
+    pub fn builder(version: u64) -> PolicyBuilder {
+        PolicyBuilder { version, ..PolicyBuilder::default() }
     }
 
     /// A policy without rules: only inline limits can be asked for.
     pub fn empty() -> Policy {
-        Policy { version: 0, rules: Vec::new(), by_name: HashMap::with_hasher(NameHasher) }
+        Policy::builder(0).build().unwrap_or_else(|_| unreachable!("no rules, no problems"))
+    }
+
+    /// The same policy with other overrides.
+    #[must_use]
+    pub fn with_overrides(&self, overrides: Overrides) -> Policy {
+        Policy { body: Arc::clone(&self.body), overrides: Arc::new(overrides) }
+    }
+
+    /// The overrides in force beside those of its rules.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Which policy this is; verdicts name it.
+    #[inline]
     pub fn version(&self) -> u64 {
-        self.version
+        self.body.version
     }
 
     /// Its rules, in the order written.
     pub fn rules(&self) -> &[Rule] {
-        &self.rules
+        &self.body.rules
     }
 
     /// The rule of that name.
     pub fn rule(&self, name: &str) -> Option<&Rule> {
-        self.by_name.get(name).and_then(|&at| self.rules.get(at))
+        self.place_of(name).map(|(_, rule)| rule)
     }
 
     /// The rule a check came from.
     pub fn rule_of(&self, origin: Origin) -> Option<&Rule> {
         match origin {
-            Origin::Rule(at) => self.rules.get(at),
-            Origin::Inline => None,
+            Origin::Rule(at) => self.body.rules.get(at),
+            Origin::Inline | Origin::Policy => None,
         }
     }
 
-    /// Turns an ask into checks, or says what is wrong with it.
-    ///
-    /// hot path: one hash look-up per want; no allocation for one want of one limit.
-    #[inline]
-    pub fn checks_for<'a>(&'a self, ask: &Ask<'a>) -> Result<Matched<'a>, AskProblem> {
-        if let [want] = ask.wants {
-            let (origin, limits) = self.limits_of(0, want)?;
-            if let Limits::One(algorithm, scope) = limits {
-                let check = check_of(want, algorithm, scope);
-                return Ok(Matched {
-                    checks: Few::One(check),
-                    origins: Few::One(origin),
-                    wants: Few::One(0),
-                });
-            }
-        }
-        self.checks_for_many(ask)
+    /// Who passes whatever the rules say.
+    pub fn allow(&self) -> &List {
+        &self.body.allow
     }
 
-    fn checks_for_many<'a>(&'a self, ask: &Ask<'a>) -> Result<Matched<'a>, AskProblem> {
-        if ask.wants.is_empty() {
-            return Err(AskProblem::Empty);
-        }
-        if ask.wants.len() > WANTS_MAX {
-            return Err(AskProblem::TooMany { wants: ask.wants.len() });
-        }
-        let mut checks = Vec::with_capacity(ask.wants.len());
-        let mut origins = Vec::with_capacity(ask.wants.len());
-        let mut wants = Vec::with_capacity(ask.wants.len());
-        // Which want each check came from, to name the place of a repetition.
-        let mut seen: HashMap<Key<'_>, usize> = HashMap::with_capacity(ask.wants.len());
-        for (at, want) in ask.wants.iter().enumerate() {
-            let (origin, limits) = self.limits_of(at, want)?;
-            let mut add = |algorithm: &'a Algorithm, scope: &'a Scope| {
-                let check = check_of(want, algorithm, scope);
-                if let Some(first) = seen.insert(check.key, at) {
-                    return Err(AskProblem::Repeated { at, first });
-                }
-                checks.push(check);
-                origins.push(origin);
-                wants.push(at);
-                Ok(())
-            };
-            match limits {
-                Limits::One(algorithm, scope) => add(algorithm, scope)?,
-                Limits::Several(limits) => {
-                    for limit in limits {
-                        add(&limit.algorithm, &limit.scope)?;
-                    }
-                }
-            }
-            if checks.len() > WANTS_MAX {
-                return Err(AskProblem::TooMany { wants: ask.wants.len().max(checks.len()) });
-            }
-        }
-        Ok(Matched { checks: Few::Many(checks), origins: Few::Many(origins), wants: Few::Many(wants) })
+    /// Who is refused whatever the rules say.
+    pub fn deny(&self) -> &List {
+        &self.body.deny
+    }
+
+    /// How many addresses count as one client.
+    pub fn grouping(&self) -> Grouping {
+        self.body.grouping
     }
 
     #[inline]
-    fn limits_of<'a>(&'a self, at: usize, want: &Want<'a>) -> Result<(Origin, Limits<'a>), AskProblem> {
-        if want.key.is_empty() {
-            return Err(AskProblem::EmptyKey { at });
-        }
-        if want.key.len() > SUBJECT_BYTES_MAX {
-            return Err(AskProblem::LongKey { at, bytes: want.key.len() });
-        }
-        match want.by {
-            By::Inline(inline) => Ok((Origin::Inline, Limits::One(inline.algorithm(), inline.scope()))),
-            By::Rule(name) => {
-                let known = self.by_name.get(name).and_then(|&place| Some((place, self.rules.get(place)?)));
-                let Some((place, rule)) = known else {
-                    return Err(AskProblem::UnknownRule { at, rule: name.chars().take(64).collect() });
-                };
-                let limits = match rule.limits.as_slice() {
-                    [only] => Limits::One(&only.algorithm, &only.scope),
-                    several => Limits::Several(several),
-                };
-                Ok((Origin::Rule(place), limits))
-            }
-        }
+    fn place_of(&self, name: &str) -> Option<(usize, &Rule)> {
+        self.body.by_name.get(name).and_then(|&place| Some((place, self.body.rules.get(place)?)))
     }
 }
 
-/// The limits one want is measured by.
-enum Limits<'a> {
-    One(&'a Algorithm, &'a Scope),
-    Several(&'a [RuleLimit]),
+/// Puts a policy together.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyBuilder {
+    version: u64,
+    rules: Vec<Rule>,
+    allow: List,
+    deny: List,
+    grouping: Grouping,
 }
 
-#[inline]
-fn check_of<'a>(want: &Want<'a>, algorithm: &'a Algorithm, scope: &'a Scope) -> Check<'a> {
-    Check { key: Key { scope, subject: want.key }, algorithm, cost: want.cost }
+impl PolicyBuilder {
+    /// Its rules.
+    #[must_use]
+    pub fn rules(mut self, rules: Vec<Rule>) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Calls that pass whatever the rules say.
+    #[must_use]
+    pub fn allow(mut self, allow: List) -> Self {
+        self.allow = allow;
+        self
+    }
+
+    /// Calls that are refused whatever the rules say, even if they are on the other list.
+    #[must_use]
+    pub fn deny(mut self, deny: List) -> Self {
+        self.deny = deny;
+        self
+    }
+
+    /// How many addresses count as one client.
+    #[must_use]
+    pub fn grouping(mut self, grouping: Grouping) -> Self {
+        self.grouping = grouping;
+        self
+    }
+
+    /// The policy, or what is wrong with it.
+    pub fn build(self) -> Result<Policy, PolicyError> {
+        let PolicyBuilder { version, rules, allow, deny, grouping } = self;
+        let mut by_name = HashMap::with_capacity_and_hasher(rules.len(), NameHasher);
+        for (at, rule) in rules.iter().enumerate() {
+            if by_name.insert(rule.name().to_owned(), at).is_some() {
+                return Err(PolicyError::Repeated { name: rule.name().to_owned() });
+            }
+        }
+        let index = Index::new(&rules);
+        let body = Body { version, rules, by_name, index, allow, deny, grouping };
+        Ok(Policy { body: Arc::new(body), overrides: Arc::default() })
+    }
 }

@@ -1,8 +1,8 @@
 //! The admin door: how the server is doing, for machines and for the people who run them.
 //!
 //! A listener of its own on the background runtime, so that a scrape never stands in line with checks.
-//! `/live` and `/ready` need no token, because probes have none and learn nothing; the rest does, off
-//! loopback.
+//! `/live` and `/ready` need no token, because probes have none and learn nothing; the rest does, or a
+//! client's certificate, off loopback.
 
 mod show;
 
@@ -13,6 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use crate::engine::Engine;
 use crate::net::Answer;
 use crate::net::gate::Gate;
+use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
 use crate::shutdown::{LifeView, Phase};
@@ -43,7 +44,7 @@ pub(crate) struct About {
 }
 
 impl Admin {
-    fn routed(&self, request: &Request<Incoming>) -> Result<Answer, Problem> {
+    fn routed(&self, request: &Request<Incoming>, peer: &Peer) -> Result<Answer, Problem> {
         let path = request.uri().path();
         if !matches!(path, "/live" | "/ready" | "/health" | "/metrics" | "/policy") {
             return Err(Problem::not_found(ROUTES));
@@ -52,7 +53,7 @@ impl Admin {
             return Err(Problem::method("GET, HEAD"));
         }
         if !matches!(path, "/live" | "/ready") {
-            self.gate.pass(request.headers()).map_err(|_| Problem::no_token("this path"))?;
+            self.gate.pass(request.headers(), peer).map_err(|_| Problem::no_token("this path"))?;
         }
         Ok(match path {
             "/live" => text(StatusCode::OK, "text/plain; charset=utf-8", "live\n"),
@@ -77,8 +78,8 @@ impl Admin {
 }
 
 impl Handler for Admin {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
-        self.routed(&request).unwrap_or_else(|problem| problem.answer())
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
+        self.routed(&request, peer).unwrap_or_else(|problem| problem.answer())
     }
 }
 

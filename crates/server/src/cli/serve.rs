@@ -10,10 +10,12 @@ use crate::{run, telemetry};
 
 const AFTER_HELP: &str = "\
 Every flag has an environment variable, TOLLGATE_ and its name in capitals (TOLLGATE_REDIS,
-TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A door is closed with `off`.
+TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A door is at ADDRESS:PORT, at
+unix:/path/to.sock, or closed with `off`. TLS and the PROXY protocol are set in the file.
 
 Off loopback the admin door needs --admin-token, and on the HTTP door refunds and inline limits need
---token, because they can undo a limit. Better give tokens by environment: other users can see flags.";
+--token, because they can undo a limit; a client certificate does, too. Better give tokens by environment:
+other users can see flags.";
 
 const REDIS_HELP: &str = "Where state is shared: redis://[user:password@]host[:port][/database], rediss:// for TLS, \
     unix:///path for a socket, or `off` for this process' memory";

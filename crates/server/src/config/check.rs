@@ -1,24 +1,20 @@
 //! From a tree to a configuration that can be trusted; every problem is found in one pass.
 
-use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tollgate::store::redis::Secret;
-use tollgate::{OnOutage, Rule};
 
+use super::policy::PolicyConfig;
 use super::problems::{Place, Problems};
-use super::section::{At, Section, clip, parse_span};
+use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
-    Config, DrainConfig, Limits, Listen, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, redis,
+    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, identity, listen,
+    policy, redis,
 };
-use crate::limit::{SLIDING_LOG_MAX, Written};
-
-const HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
+use crate::limit::SLIDING_LOG_MAX;
 
 /// The words `on_outage` knows.
 pub(super) const ON_OUTAGE: &str = "allow, deny or local";
@@ -34,18 +30,21 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
     let mut root = Section::open("", tree, problems);
 
     let limits = limits(root.section("limits"));
-    let rules = rules(&mut root, limits.sliding_log_max);
+    let (facing, grouping) = identity::check(&mut root);
+    let policy = PolicyConfig { grouping, ..policy::check(&mut root, limits.sliding_log_max) };
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
-    let listen = listen(root.section("listen"), &overrides);
+    let listen = listen::doors(root.section("listen"), &overrides);
+    let tls = listen::tls(root.section("tls"));
     let log = log(root.section("log"), &overrides);
     let drain = drain(root.section("drain"), &overrides);
     root.close();
 
     let tokens = tokens(&overrides, problems);
-    if listen.admin.is_some_and(|at| !at.ip().is_loopback()) && tokens.admin.is_none() {
-        let what =
-            "is not a loopback address, so the admin door needs --admin-token (or TOLLGATE_ADMIN_TOKEN)";
+    let knows_clients = tls.admin.as_ref().is_some_and(|files| files.clients.is_some());
+    if listen.admin.as_ref().is_some_and(|at| !at.is_local()) && tokens.admin.is_none() && !knows_clients {
+        let what = "is not a loopback address, so the admin door needs --admin-token (or \
+                    TOLLGATE_ADMIN_TOKEN) or tls.admin.client_ca";
         problems.add(Place::Flag("--admin"), "", what);
     }
     let cores = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
@@ -54,7 +53,9 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
         workers: overrides.workers.unwrap_or_else(cores),
         file: overrides.file,
         listen,
-        rules,
+        tls,
+        policy,
+        facing,
         redis,
         outage,
         memory,
@@ -65,99 +66,18 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
     })
 }
 
-/// The rules, in the order written; one with a problem is left out.
-fn rules(root: &mut Section<'_>, log_max: u32) -> Vec<Rule> {
-    let Some(trees) = root.list("rules") else { return Vec::new() };
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    let mut rules = Vec::new();
-    for (at, tree) in trees.into_iter().enumerate() {
-        let path = format!("rules[{at}]");
-        if !tree.is_map() {
-            let what = format!("must be a mapping with a name and a limit, and is {}", tree.kind());
-            root.problems().add(tree.place, &path, what);
-            continue;
-        }
-        let (name, rule) = rule(Section::open(&path, tree, root.problems()), log_max);
-        rules.extend(rule);
-        let Some(name) = name else { continue };
-        if let Some(first) = seen.insert(name.value.clone(), at) {
-            let what =
-                format!("\"{}\" is the name of rules[{first}] too: names are unique", clip(&name.value));
-            root.problems().add(name.place, &name.path, what);
-        }
-    }
-    rules
-}
-
-fn rule(mut section: Section<'_>, log_max: u32) -> (Option<At<String>>, Option<Rule>) {
-    let name = section.text("name");
-    let limit = section.text("limit");
-    let burst = section.whole("burst", 1..=u64::from(u32::MAX));
-    let algorithm = section.text("algorithm");
-    let time_zone = section.text("time_zone");
-    let on_outage = section.word("on_outage", ON_OUTAGE, OnOutage::parse);
-    for (field, is_there, what) in [
-        ("name", name.is_some(), "is missing: a rule is asked for by its name"),
-        ("limit", limit.is_some(), "is missing: write how many per how long, such as 100/s"),
-    ] {
-        // A field that is there but wrong has been reported where it stands.
-        if !is_there && !section.was_there(field) {
-            let (place, path) = (section.place(), section.path_of(field));
-            section.problems().add(place, &path, what);
-        }
-    }
-
-    let built = limit.as_ref().and_then(|limit| {
-        let written = Written {
-            limit: &limit.value,
-            burst: burst.as_ref().and_then(|burst| u32::try_from(burst.value).ok()),
-            algorithm: algorithm.as_ref().map(|name| name.value.as_str()),
-            time_zone: time_zone.as_ref().map(|zone| zone.value.as_str()),
-        };
-        written
-            .build(log_max)
-            .map_err(|problem| {
-                let place = match problem.field {
-                    "burst" => burst.as_ref().map(|at| at.place),
-                    "algorithm" => algorithm.as_ref().map(|at| at.place),
-                    "time_zone" => time_zone.as_ref().map(|at| at.place),
-                    _ => None,
-                };
-                // A limit that cannot be kept with the burst it implies is the limit's own problem.
-                let field = if place.is_some() { problem.field } else { "limit" };
-                let path = section.path_of(field);
-                section.problems().add(place.unwrap_or(limit.place), &path, problem.why);
-            })
-            .ok()
-    });
-    let rule = name.as_ref().and_then(|name| {
-        // The name is checked even where the limit is wrong: any limit will do for that.
-        let algorithm = match &built {
-            Some(built) => built.algorithm.clone(),
-            None => {
-                Written { limit: "1/s", burst: None, algorithm: None, time_zone: None }
-                    .build(1)
-                    .ok()?
-                    .algorithm
-            }
-        };
-        let rule = Rule::try_new(&name.value, vec![algorithm], on_outage.map(|at| at.value));
-        section.problems().keep(name.place, &name.path, rule)
-    });
-    section.close();
-    (name, rule.filter(|_| built.is_some()))
-}
-
 fn limits(mut section: Section<'_>) -> Limits {
     let sliding_log_max = section.whole("sliding_log_max", 1..=1_000_000);
     let connections_max = section.whole("connections", 1..=1_000_000);
     let idle_timeout = section.span("idle_timeout", Duration::from_secs(1)..=*SPANS.end());
+    let handshake_timeout = section.span("handshake_timeout", Duration::from_millis(100)..=*SPANS.end());
     section.close();
     Limits {
         sliding_log_max: sliding_log_max
             .map_or(SLIDING_LOG_MAX, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
         connections_max: connections_max.map_or(10_000, |at| usize::try_from(at.value).unwrap_or(usize::MAX)),
         idle_timeout: idle_timeout.map_or(Duration::from_mins(1), |at| at.value),
+        handshake_timeout: handshake_timeout.map_or(Duration::from_secs(10), |at| at.value),
     }
 }
 
@@ -165,42 +85,6 @@ fn memory(mut section: Section<'_>) -> MemoryConfig {
     let max_keys = section.whole("max_keys", 1..=1 << 40);
     section.close();
     MemoryConfig { max_keys: max_keys.map(|at| at.value) }
-}
-
-fn listen(mut section: Section<'_>, overrides: &Overrides) -> Listen {
-    let mut door = |name: &'static str, flag: &'static str, given: Option<&String>, otherwise| {
-        let written = section.text(name);
-        let (place, path, text) = match (given, written) {
-            (Some(text), _) => (Place::Flag(flag), String::new(), text.clone()),
-            (None, Some(at)) => (at.place, at.path, at.value),
-            (None, None) => return otherwise,
-        };
-        let address = match (text.as_str(), name) {
-            ("off", _) => Ok(None),
-            (_, "grpc") => Err("the gRPC door comes with a later release; use --grpc off".to_owned()),
-            (_, "resp") => Err("the RESP door comes with a later release; use --resp off".to_owned()),
-            _ => address(&text).map(Some),
-        };
-        section.problems().keep(place, &path, address).flatten()
-    };
-    let http = door("http", "--http", overrides.http.as_ref(), Some(HTTP));
-    door("grpc", "--grpc", overrides.grpc.as_ref(), None);
-    door("resp", "--resp", overrides.resp.as_ref(), None);
-    let admin = door("admin", "--admin", overrides.admin.as_ref(), Some(ADMIN));
-    section.close();
-    Listen { http, admin }
-}
-
-/// An address to listen on. Names are not resolved: where we listen must not depend on a resolver.
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let text =
-        text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    text.parse().map_err(|_| {
-        format!(
-            "\"{}\" is not an address: use ADDRESS:PORT such as 127.0.0.1:8080, [::1]:8080 or 0.0.0.0:8080, or off",
-            clip(&text)
-        )
-    })
 }
 
 fn log(mut section: Section<'_>, overrides: &Overrides) -> LogConfig {

@@ -1,24 +1,33 @@
 //! Configuration: as written, then checked, then trusted.
 //!
-//! `tree` is the file as it stands, `section` reads it field by field, `check` and `redis` turn it
-//! into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
-//! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket.
+//! `tree` is the file as it stands, `section` reads it field by field, `check`, `identity`, `listen`, `policy` and
+//! `redis` turn it into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
+//! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
+//! certificates are read, to say what is wrong with them, and forgotten.
 
 mod check;
+mod identity;
+mod listen;
+pub(crate) mod policy;
 mod problems;
 mod redis;
+pub(crate) mod schema;
 mod section;
 mod tree;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tollgate::OnOutage;
 use tollgate::store::redis::{RedisConfig, Secret};
-use tollgate::{OnOutage, Rule};
 
+use crate::facing::Facing;
+use crate::net::bind::Endpoint;
+use crate::net::open::Proxies;
+use crate::net::tls::TlsFiles;
+use policy::PolicyConfig;
 use problems::Problems;
 
 /// The configuration that is in force when no file is given, and the documentation of all others.
@@ -33,7 +42,10 @@ pub(crate) struct Config {
     /// The file, or `None` for the one that is built in.
     pub(crate) file: Option<PathBuf>,
     pub(crate) listen: Listen,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) tls: TlsConfig,
+    pub(crate) policy: PolicyConfig,
+    /// How callers are seen and answered over HTTP.
+    pub(crate) facing: Facing,
     /// Where state lives: `None` is this process' memory.
     pub(crate) redis: Option<RedisConfig>,
     pub(crate) outage: OutageConfig,
@@ -47,10 +59,19 @@ pub(crate) struct Config {
 }
 
 /// Where the doors are; `None` is a closed one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listen {
-    pub(crate) http: Option<SocketAddr>,
-    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) http: Option<Endpoint>,
+    pub(crate) admin: Option<Endpoint>,
+    /// Whose PROXY header the HTTP door believes.
+    pub(crate) proxies: Proxies,
+}
+
+/// Which doors speak TLS, and with which files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TlsConfig {
+    pub(crate) http: Option<TlsFiles>,
+    pub(crate) admin: Option<TlsFiles>,
 }
 
 /// What happens when Redis does not answer.
@@ -79,6 +100,8 @@ pub(crate) struct Limits {
     pub(crate) connections_max: usize,
     /// How long a connection may go without a finished request.
     pub(crate) idle_timeout: Duration,
+    /// How long a PROXY header and a TLS handshake may take together.
+    pub(crate) handshake_timeout: Duration,
 }
 
 /// What is logged, and how.

@@ -14,6 +14,16 @@ pub(crate) enum Place {
     Flag(&'static str),
 }
 
+impl Place {
+    /// As it is printed: `policy.yaml:4:12`, or the flag.
+    pub(crate) fn in_file(self, file: &str) -> String {
+        match self {
+            Place::File { line, column } => format!("{file}:{line}:{column}"),
+            Place::Flag(flag) => flag.to_owned(),
+        }
+    }
+}
+
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -35,6 +45,11 @@ impl Problems {
     /// No problems yet, in the file of that name.
     pub(crate) fn in_file(file: &str) -> Problems {
         Problems { file: file.to_owned(), found: Vec::new() }
+    }
+
+    /// How many there are so far.
+    pub(crate) fn count(&self) -> usize {
+        self.found.len()
     }
 
     /// Records a problem.
@@ -71,10 +86,7 @@ impl fmt::Display for Problems {
             if at > 0 {
                 writeln!(f)?;
             }
-            match place {
-                Place::File { line, column } => write!(f, "{}:{line}:{column}: ", self.file)?,
-                Place::Flag(flag) => write!(f, "{flag}: ")?,
-            }
+            write!(f, "{}: ", place.in_file(&self.file))?;
             if !path.is_empty() {
                 write!(f, "{path}: ")?;
             }

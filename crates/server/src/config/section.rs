@@ -19,7 +19,8 @@ pub(super) struct Section<'p> {
     place: Place,
     left: Vec<(Field, Tree)>,
     known: Vec<&'static str>,
-    read: Vec<&'static str>,
+    read: Vec<(&'static str, Place)>,
+    is_absent: bool,
     problems: &'p mut Problems,
 }
 
@@ -34,6 +35,7 @@ pub(super) struct At<T> {
 impl<'p> Section<'p> {
     /// Opens a mapping; anything else is a problem, and reads as an empty one.
     pub(super) fn open(path: &str, tree: Tree, problems: &'p mut Problems) -> Section<'p> {
+        let is_absent = matches!(tree.node, Node::Null);
         let left = match tree.node {
             Node::Map(fields) => fields,
             Node::Null => Vec::new(),
@@ -49,6 +51,7 @@ impl<'p> Section<'p> {
             left,
             known: Vec::new(),
             read: Vec::new(),
+            is_absent,
             problems,
         }
     }
@@ -65,12 +68,92 @@ impl<'p> Section<'p> {
 
     /// The path of a field of this mapping.
     pub(super) fn path_of(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+        let name = clip(name);
+        if self.path.is_empty() { name } else { format!("{}.{name}", self.path) }
+    }
+
+    /// The path of this mapping.
+    pub(super) fn path(&self) -> String {
+        self.path.clone()
+    }
+
+    /// Whether there was nothing at all.
+    pub(super) fn is_absent(&self) -> bool {
+        self.is_absent
     }
 
     /// Whether a field was there when it was read, right or wrong.
     pub(super) fn was_there(&self, name: &str) -> bool {
-        self.read.contains(&name)
+        self.read.iter().any(|(read, _)| *read == name)
+    }
+
+    /// Whether a field is there and has not been read yet.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.waiting(name).is_some_and(|(_, tree)| !matches!(tree.node, Node::Null))
+    }
+
+    /// Whether a field is there and is a mapping.
+    pub(super) fn is_mapping(&self, name: &str) -> bool {
+        self.waiting(name).is_some_and(|(_, tree)| tree.is_map())
+    }
+
+    /// Where the value of a field stands, read or not.
+    pub(super) fn place_of(&self, name: &str) -> Option<Place> {
+        let read = self.read.iter().find(|(read, _)| *read == name).map(|(_, place)| *place);
+        read.or_else(|| self.waiting(name).map(|(_, tree)| tree.place))
+    }
+
+    fn waiting(&self, name: &str) -> Option<&(Field, Tree)> {
+        self.left.iter().find(|(field, _)| field.name == name)
+    }
+
+    /// Reports a field that should be there.
+    pub(super) fn missing(&mut self, name: &str, what: &str) {
+        let (place, path) = (self.place, self.path_of(name));
+        self.problems.add(place, &path, what);
+    }
+
+    /// A field that exists but says nothing here; whatever it holds is dropped.
+    pub(super) fn skip(&mut self, name: &'static str) {
+        drop(self.take(name));
+    }
+
+    /// Every field that is left, for mappings whose names are the author's own.
+    pub(super) fn fields(&mut self) -> Vec<(Field, Tree)> {
+        std::mem::take(&mut self.left)
+    }
+
+    /// A text, or a list of texts.
+    pub(super) fn texts(&mut self, name: &'static str) -> Option<Vec<At<String>>> {
+        let tree = self.take(name)?;
+        let path = self.path_of(name);
+        Some(texts_of(&path, tree, self.problems))
+    }
+
+    /// Every field that is left, each a text or a list of texts.
+    pub(super) fn texts_by_name(&mut self) -> Vec<(Field, Vec<At<String>>)> {
+        let fields = self.fields();
+        let read = |(field, tree): (Field, Tree)| {
+            let path = self.path_of(&field.name);
+            let texts = texts_of(&path, tree, self.problems);
+            (field, texts)
+        };
+        fields.into_iter().map(read).collect()
+    }
+
+    /// Every field that is left, each a whole number within bounds.
+    pub(super) fn wholes_by_name(&mut self, bounds: RangeInclusive<u64>) -> Vec<(String, u64)> {
+        let mut wholes = Vec::new();
+        for (field, tree) in self.fields() {
+            match tree.node {
+                Node::Whole(value) if bounds.contains(&value) => wholes.push((field.name, value)),
+                _ => {
+                    let wanted = format!("a whole number from {} to {}", bounds.start(), bounds.end());
+                    self.wrong::<()>(&field.name, &tree, &wanted);
+                }
+            }
+        }
+        wholes
     }
 
     /// A text.
@@ -159,6 +242,8 @@ impl<'p> Section<'p> {
     /// Reports what nobody read.
     pub(super) fn close(self) {
         let Section { path, left, known, problems, .. } = self;
+        #[cfg(test)]
+        record(&path, &known);
         for (Field { name, place }, _) in left {
             let shown = if path.is_empty() { clip(&name) } else { format!("{path}.{}", clip(&name)) };
             problems.add(place, &shown, format!("unknown field: use {}", known.join(", ")));
@@ -172,7 +257,7 @@ impl<'p> Section<'p> {
         if matches!(tree.node, Node::Null) {
             return None;
         }
-        self.read.push(name);
+        self.read.push((name, tree.place));
         Some(tree)
     }
 
@@ -189,6 +274,33 @@ impl<'p> Section<'p> {
         self.problems.add(tree.place, &path, format!("must be {wanted}; found {found}"));
         None
     }
+}
+
+/// A text, or a list of texts. Numbers and truths are texts here: whoever compares a header with 2 means "2".
+fn texts_of(path: &str, tree: Tree, problems: &mut Problems) -> Vec<At<String>> {
+    let (is_list, trees) = match tree.node {
+        Node::List(trees) => (true, trees),
+        node => (false, vec![Tree { place: tree.place, node }]),
+    };
+    let mut texts = Vec::new();
+    for (at, tree) in trees.into_iter().enumerate() {
+        let path = if is_list { format!("{path}[{at}]") } else { path.to_owned() };
+        let value = match tree.node {
+            Node::Text(text) => text,
+            Node::Whole(number) => number.to_string(),
+            Node::Bool(truth) => truth.to_string(),
+            _ => {
+                problems.add(
+                    tree.place,
+                    &path,
+                    format!("must be text, or a list of texts; found {}", tree.kind()),
+                );
+                continue;
+            }
+        };
+        texts.push(At { value, path, place: tree.place });
+    }
+    texts
 }
 
 /// Reads `250ms`, `5s`, `10min`, `1h`, `7d`. A bare number is refused: nobody agrees on its unit.
@@ -214,4 +326,36 @@ pub(crate) fn parse_span(text: &str, bounds: &RangeInclusive<Duration>) -> Resul
 /// What was written, short enough to print, and without what upsets a terminal.
 pub(super) fn clip(text: &str) -> String {
     text.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// What every section knew when it was closed, by its path, while `work` ran; places in lists and names of
+/// the author's own are left out.
+#[cfg(test)]
+pub(super) fn known_fields(
+    work: impl FnOnce(),
+) -> std::collections::BTreeMap<String, std::collections::BTreeSet<String>> {
+    KNOWN.with_borrow_mut(|known| known.replace(std::collections::BTreeMap::default()));
+    work();
+    KNOWN.with_borrow_mut(Option::take).unwrap_or_default()
+}
+
+#[cfg(test)]
+thread_local! {
+    static KNOWN: std::cell::RefCell<Option<std::collections::BTreeMap<String, std::collections::BTreeSet<String>>>> =
+        const { std::cell::RefCell::new(None) };
+}
+
+#[cfg(test)]
+fn record(path: &str, known: &[&str]) {
+    let mut place = String::new();
+    for part in path.split('.') {
+        let (name, index) = part.split_once('[').map_or((part, ""), |(name, _)| (name, "[]"));
+        let name = if place == "plans" { "*" } else { name };
+        place = if place.is_empty() { format!("{name}{index}") } else { format!("{place}.{name}{index}") };
+    }
+    KNOWN.with_borrow_mut(|all| {
+        if let Some(all) = all {
+            all.entry(place).or_default().extend(known.iter().map(|&name| name.to_owned()));
+        }
+    });
 }

@@ -6,7 +6,7 @@ use super::*;
 
 /// The file as a user would have it who takes every default by its word.
 fn uncommented() -> String {
-    let settings = DEFAULT.find("\nredis:").expect("the sections follow the rules");
+    let settings = DEFAULT.find("\nredis:").expect("the settings follow the policy");
     let (rules, sections) = DEFAULT.split_at(settings);
     rules.to_owned() + &sections.replace("\n  # ", "\n  ")
 }
@@ -14,7 +14,7 @@ fn uncommented() -> String {
 #[test]
 fn the_default_file_is_accepted_and_its_rules_are_useful() {
     let config = Config::parse("default.yaml", DEFAULT, Overrides::default()).unwrap();
-    let names: Vec<_> = config.rules.iter().map(Rule::name).collect();
+    let names: Vec<_> = config.policy.rules.iter().map(tollgate::Rule::name).collect();
     assert_eq!(names, ["login", "api", "search", "signup", "email", "monthly-quota"]);
     assert!(config.redis.is_none());
 }
@@ -45,7 +45,7 @@ fn the_defaults_it_documents_are_the_defaults() {
 fn an_empty_file_is_everything_at_its_default() {
     for text in ["", "# nothing\n", "---\n", "{}"] {
         let config = Config::parse("empty.yaml", text, Overrides::default()).unwrap();
-        assert!(config.rules.is_empty() && config.redis.is_none(), "{text:?}");
+        assert!(config.policy.rules.is_empty() && config.redis.is_none(), "{text:?}");
     }
 }
 

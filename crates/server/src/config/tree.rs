@@ -11,7 +11,7 @@ use serde_saphyr::Spanned;
 use super::problems::{Place, Problems};
 
 /// The most nodes a file may have, aliases expanded: an alias bomb ends here.
-const NODES_MAX: usize = 100_000;
+const NODES_MAX: usize = 1_000_000;
 
 /// One value and where it stands.
 #[derive(Debug, Clone)]

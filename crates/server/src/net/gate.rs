@@ -1,4 +1,4 @@
-//! A bearer token in front of what must not be open to everyone.
+//! A bearer token or a client's certificate in front of what must not be open to everyone.
 
 use std::hint::black_box;
 
@@ -6,14 +6,17 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use tollgate::store::redis::Secret;
 
-/// What it takes to pass.
+use super::bind::Endpoint;
+use super::peer::Peer;
+
+/// What it takes to pass. A certificate that our authority vouches for always does.
 #[derive(Debug, Clone)]
 pub(crate) enum Gate {
-    /// Everybody may.
+    /// Everybody on this machine may.
     Open,
     /// Whoever brings this token.
     Token(Secret),
-    /// Nobody may: it would take a token, and none was configured.
+    /// Nobody else may: it would take a token, and none was configured.
     Shut,
 }
 
@@ -28,19 +31,21 @@ pub(crate) enum Barred {
 
 impl Gate {
     /// The gate of a door: a configured token is always asked for; without one, only loopback is open.
-    pub(crate) fn new(token: Option<Secret>, address: std::net::SocketAddr) -> Gate {
+    pub(crate) fn new(token: Option<Secret>, endpoint: &Endpoint) -> Gate {
         match token {
             Some(token) => Gate::Token(token),
-            None if address.ip().is_loopback() => Gate::Open,
+            None if endpoint.is_local() => Gate::Open,
             None => Gate::Shut,
         }
     }
 
-    /// Whether these headers pass.
-    pub(crate) fn pass(&self, headers: &HeaderMap) -> Result<(), Barred> {
+    /// Whether a request with these headers passes.
+    pub(crate) fn pass(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Barred> {
         match self {
-            Gate::Open => Ok(()),
-            Gate::Shut => Err(Barred::Shut),
+            _ if peer.client_certificate => Ok(()),
+            // A proxy on this machine may speak for somebody who is not.
+            Gate::Open if peer.is_local => Ok(()),
+            Gate::Open | Gate::Shut => Err(Barred::Shut),
             Gate::Token(token) => {
                 let given = headers.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
                 let given = given.and_then(bearer).ok_or(Barred::NoToken)?;
@@ -74,11 +79,16 @@ mod tests {
         HeaderMap::from_iter([(AUTHORIZATION, hyper::header::HeaderValue::from_static(value))])
     }
 
+    fn stranger() -> Peer {
+        Peer::at("192.0.2.9:9".parse().unwrap())
+    }
+
     #[test]
     fn only_the_very_token_passes() {
         let gate = Gate::Token(Secret::new("s3cret-s3cret-s3cret"));
-        assert_eq!(gate.pass(&headers("Bearer s3cret-s3cret-s3cret")), Ok(()));
-        assert_eq!(gate.pass(&headers("bearer   s3cret-s3cret-s3cret ")), Ok(()));
+        let pass = |headers: &HeaderMap| gate.pass(headers, &Peer::on_unix_socket());
+        assert_eq!(pass(&headers("Bearer s3cret-s3cret-s3cret")), Ok(()));
+        assert_eq!(pass(&headers("bearer   s3cret-s3cret-s3cret ")), Ok(()));
         for wrong in [
             "Bearer s3cret-s3cret-s3creT",
             "Bearer s3cret-s3cret-s3cre",
@@ -87,17 +97,31 @@ mod tests {
             "Basic s3cret-s3cret-s3cret",
             "",
         ] {
-            assert_eq!(gate.pass(&headers(wrong)), Err(Barred::NoToken), "{wrong}");
+            assert_eq!(pass(&headers(wrong)), Err(Barred::NoToken), "{wrong}");
         }
-        assert_eq!(gate.pass(&HeaderMap::new()), Err(Barred::NoToken));
+        assert_eq!(pass(&HeaderMap::new()), Err(Barred::NoToken));
     }
 
     #[test]
-    fn without_a_token_only_loopback_is_open() {
-        let at = |address: &str| Gate::new(None, address.parse().unwrap()).pass(&HeaderMap::new());
-        assert_eq!(at("127.0.0.1:1"), Ok(()));
-        assert_eq!(at("[::1]:1"), Ok(()));
-        assert_eq!(at("0.0.0.0:1"), Err(Barred::Shut));
-        assert_eq!(at("192.0.2.1:1"), Err(Barred::Shut));
+    fn without_a_token_only_this_machine_is_open() {
+        let local = Peer::on_unix_socket();
+        let at = |endpoint, peer: &Peer| Gate::new(None, &endpoint).pass(&HeaderMap::new(), peer);
+        let tcp = |address: &str| Endpoint::Tcp(address.parse().unwrap());
+        assert_eq!(at(tcp("127.0.0.1:1"), &local), Ok(()));
+        assert_eq!(at(tcp("[::1]:1"), &local), Ok(()));
+        assert_eq!(at(Endpoint::Unix("/run/t.sock".into()), &local), Ok(()));
+        assert_eq!(at(tcp("0.0.0.0:1"), &local), Err(Barred::Shut));
+        assert_eq!(at(tcp("192.0.2.1:1"), &local), Err(Barred::Shut));
+        // Whom a proxy on this machine speaks for is not on this machine.
+        assert_eq!(at(tcp("127.0.0.1:1"), &stranger()), Err(Barred::Shut));
+        assert_eq!(at(Endpoint::Unix("/run/t.sock".into()), &local.for_somebody()), Err(Barred::Shut));
+    }
+
+    #[test]
+    fn a_certificate_passes_wherever_a_token_would() {
+        let known = Peer { client_certificate: true, ..stranger() };
+        for gate in [Gate::Open, Gate::Shut, Gate::Token(Secret::new("s3cret-s3cret-s3cret"))] {
+            assert_eq!(gate.pass(&HeaderMap::new(), &known), Ok(()), "{gate:?}");
+        }
     }
 }

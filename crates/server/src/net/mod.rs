@@ -1,10 +1,17 @@
-//! What every HTTP listener of ours has in common: how it binds, how long it is patient with a
-//! connection, and how it says no. Protocols stand on this; it knows none of their words.
+//! What every HTTP listener of ours has in common: how it binds, how a connection begins, how long it is
+//! patient with one, and how it says no. Protocols stand on this; it knows none of their words.
 
 pub(crate) mod bind;
+pub(crate) mod cidr;
 pub(crate) mod gate;
+pub(crate) mod open;
+pub(crate) mod peer;
 pub(crate) mod problem;
+mod proxy;
 pub(crate) mod serve;
+mod stream;
+pub(crate) mod tls;
+mod unix;
 
 use bytes::Bytes;
 use http_body_util::Full;

@@ -74,9 +74,9 @@ impl Problem {
             .with_header(WWW_AUTHENTICATE, "Bearer realm=\"tollgate\"")
     }
 
-    /// The document, ready to be sent.
-    pub(crate) fn answer(&self) -> Answer {
-        let Document { status, kind, title, detail, field, header } = &*self.document;
+    /// The document as text.
+    pub(crate) fn document(&self) -> String {
+        let Document { status, kind, title, detail, field, .. } = &*self.document;
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         let mut document = format!(
             "{{\"type\":\"urn:tollgate:problem:{}\",\"title\":{},\"status\":{},\"detail\":{}",
@@ -90,6 +90,13 @@ impl Problem {
             document.push_str(&quoted(field));
         }
         document.push_str("}\n");
+        document
+    }
+
+    /// The document, ready to be sent.
+    pub(crate) fn answer(&self) -> Answer {
+        let Document { status, header, .. } = &*self.document;
+        let document = self.document();
         let mut answer = Response::new(Full::new(Bytes::from(document)));
         *answer.status_mut() = *status;
         let headers = answer.headers_mut();

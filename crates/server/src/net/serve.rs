@@ -1,26 +1,33 @@
-//! Accepts connections and serves HTTP/1.1 on them, with a bound on everything: connections, headers,
-//! idle time and the time it takes to end.
+//! Accepts connections and serves HTTP/1.1 or HTTP/2 on them, with a bound on everything: connections,
+//! streams, headers, idle time and the time it takes to end.
 //!
 //! A connection that finishes no request between two ticks of its idle clock is closed. That one rule
 //! covers the silent, the slow to send a header and the slow to send a body, and costs a request
-//! nothing: hyper's own header timeout allocates and resets a timer for each.
+//! nothing: hyper's own header timeout allocates and resets a timer for each. On HTTP/2 a slow body can
+//! hide behind other streams; whoever reads bodies gives each its own time.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::task::JoinSet;
+use tokio::time::{Interval, timeout};
 
 use super::Answer;
+use super::bind::Listener;
+use super::open::{Opened, Opening, Version};
+use super::peer::Peer;
+use super::problem::Problem;
+use super::stream::{Socket, Stream};
 use crate::shutdown::LifeView;
 
 /// Headers of one request at most.
@@ -28,6 +35,29 @@ const HEADERS_MAX: usize = 64;
 
 /// Bytes buffered per connection at most; a request line and its headers must fit.
 const BUFFER_BYTES_MAX: usize = 64 * 1024;
+
+/// The same for the headers of one HTTP/2 request, counted as HTTP/2 counts: 32 more for each.
+const HEADER_LIST_BYTES_MAX: u32 = 64 * 1024;
+
+/// Requests under way on one HTTP/2 connection at most.
+const STREAMS_MAX: u32 = 256;
+
+/// The longest HTTP/2 frame we take: the least that must be taken.
+const FRAME_BYTES_MAX: u32 = 16 * 1024;
+
+/// What one stream, and one connection, may send ahead of our reading it.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// Streams that a client opened and reset, and that we reset for its mistakes, before it is cut off.
+const RESETS_MAX: usize = 64;
+
+/// How often an HTTP/2 connection is asked whether somebody is there, and how long that may take.
+const PING_EVERY: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection that is closed for idling has to take its leave.
+const GOODBYE: Duration = Duration::from_millis(500);
 
 /// How long to wait after the system refused us a connection (out of file descriptors, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -45,8 +75,8 @@ pub(crate) struct Bounds {
 
 /// Turns requests into answers.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request. Never fails: what is wrong with a request is an answer too.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Answer> + Send;
+    /// Answers one request of that peer. Never fails: what is wrong with a request is an answer too.
+    fn answer(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Answer> + Send;
 
     /// A connection was turned away because there were too many.
     fn turned_away(&self) {}
@@ -54,20 +84,22 @@ pub(crate) trait Handler: Send + Sync + 'static {
 
 /// Serves until the life closes and connections have finished, or took too long to.
 pub(crate) async fn serve<H: Handler>(
-    listener: TcpListener,
+    listener: Listener,
+    opening: Opening,
     handler: Arc<H>,
     mut life: LifeView,
     bounds: Bounds,
 ) {
     let mut connections = JoinSet::new();
+    let opening = Arc::new(opening);
     loop {
         tokio::select! {
             () = life.closing() => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if connections.len() < bounds.connections_max => {
-                    let connection = Connection { handler: Arc::clone(&handler), finished: AtomicU64::new(0) };
-                    connections.spawn(connection.run(stream, life.clone(), bounds.idle_timeout));
+                Ok((socket, peer)) if connections.len() < bounds.connections_max => {
+                    let (opening, handler) = (Arc::clone(&opening), Arc::clone(&handler));
+                    connections.spawn(connection(socket, peer, opening, handler, life.clone(), bounds));
                 }
                 Ok(_) => handler.turned_away(),
                 Err(error) => {
@@ -79,62 +111,137 @@ pub(crate) async fn serve<H: Handler>(
     }
     drop(listener);
     let finish = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(bounds.drain_timeout, finish).await.is_err() {
+    if timeout(bounds.drain_timeout, finish).await.is_err() {
         tracing::warn!(connections = connections.len(), "connections cut off: they did not finish in time");
     }
 }
 
-struct Connection<H> {
+/// One connection, from its first byte to its last.
+async fn connection<H: Handler>(
+    socket: Socket,
+    peer: Peer,
+    opening: Arc<Opening>,
     handler: Arc<H>,
+    mut life: LifeView,
+    bounds: Bounds,
+) {
+    let idle = tokio::time::interval(bounds.idle_timeout);
+    let opened = tokio::select! {
+        biased;
+        opened = timeout(bounds.idle_timeout, opening.open(socket, peer)) => opened,
+        // Who has not sent a request yet has none under way.
+        () = life.closing() => return,
+    };
+    match opened {
+        Ok(Ok(Opened { stream, peer, version })) => {
+            tracing::trace!(?peer, ?version, "a connection is open");
+            let served = Arc::new(Served { handler, peer, finished: AtomicU64::new(0) });
+            // Boxed: a connection speaks one of the two, and should not make room for the other.
+            match version {
+                Version::Http1 => Box::pin(served.http1(stream, life, idle)).await,
+                Version::Http2 => Box::pin(served.http2(stream, life, idle)).await,
+            }
+        }
+        Ok(Err(error)) => tracing::debug!(%error, ?peer, "a connection did not open"),
+        Err(_) => tracing::trace!(?peer, "a connection said nothing"),
+    }
+}
+
+/// A connection that is ready for requests.
+struct Served<H> {
+    handler: Arc<H>,
+    peer: Peer,
     /// Requests answered so far: the idle clock looks at it.
     finished: AtomicU64,
 }
 
-impl<H: Handler> Connection<H> {
-    async fn run(self, stream: TcpStream, mut life: LifeView, idle_timeout: Duration) {
-        // An answer is one small write; waiting for more of it would only delay it.
-        let _ = stream.set_nodelay(true);
-        let shared = Arc::new(self);
+impl<H: Handler> Served<H> {
+    async fn http1(self: Arc<Self>, stream: Stream, life: LifeView, idle: Interval) {
         let service = service_fn(|request| {
-            let shared = Arc::clone(&shared);
+            let served = &self;
+            async move { Ok::<_, Infallible>(served.answer(request).await) }
+        });
+        let connection = http1::Builder::new()
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(BUFFER_BYTES_MAX)
+            .header_read_timeout(None)
+            .half_close(true)
+            .serve_connection(TokioIo::new(stream), service);
+        self.drive(pin!(connection), life, idle).await;
+    }
+
+    async fn http2(self: Arc<Self>, stream: Stream, life: LifeView, idle: Interval) {
+        let service = service_fn(|request: Request<Incoming>| {
+            let served = Arc::clone(&self);
             async move {
-                let answer = shared.handler.answer(request).await;
-                shared.finished.fetch_add(1, Ordering::Relaxed);
-                Ok::<_, Infallible>(answer)
+                // HTTP/1.1's reader counts them itself.
+                if request.headers().len() > HEADERS_MAX {
+                    return Ok::<_, Infallible>(too_many_headers());
+                }
+                Ok(served.answer(request).await)
             }
         });
-        let mut connection = pin!(
-            http1::Builder::new()
-                .max_headers(HEADERS_MAX)
-                .max_buf_size(BUFFER_BYTES_MAX)
-                .header_read_timeout(None)
-                .half_close(true)
-                .serve_connection(TokioIo::new(stream), service)
-        );
-        let mut idle = tokio::time::interval(idle_timeout);
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HEADER_LIST_BYTES_MAX)
+            .max_frame_size(FRAME_BYTES_MAX)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_local_error_reset_streams(RESETS_MAX)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service);
+        self.drive(pin!(connection), life, idle).await;
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let answer = self.handler.answer(request, &self.peer).await;
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        answer
+    }
+
+    /// Runs a connection to its end, its life's end, or until it idles.
+    async fn drive<C>(&self, mut connection: Pin<&mut C>, mut life: LifeView, mut idle: Interval)
+    where
+        C: GracefulConnection<Error = hyper::Error>,
+    {
         let mut finished_before = None;
         let mut closing = pin!(life.closing());
         let mut is_closing = false;
         loop {
             tokio::select! {
                 biased;
-                ended = connection.as_mut() => {
-                    if let Err(error) = ended {
-                        tracing::trace!(%error, "a connection ended early");
-                    }
-                    return;
-                }
+                ended = connection.as_mut() => return ended_early(ended),
                 () = closing.as_mut(), if !is_closing => {
                     is_closing = true;
                     connection.as_mut().graceful_shutdown();
                 }
                 _ = idle.tick() => {
-                    let finished = shared.finished.load(Ordering::Relaxed);
+                    let finished = self.finished.load(Ordering::Relaxed);
                     if finished_before.replace(finished) == Some(finished) {
-                        return;
+                        break;
                     }
                 }
             }
         }
+        // An HTTP/2 client is told which of its requests were not begun, so that it can ask elsewhere.
+        connection.as_mut().graceful_shutdown();
+        if let Ok(ended) = timeout(GOODBYE, connection).await {
+            ended_early(ended);
+        }
     }
+}
+
+fn ended_early(ended: Result<(), hyper::Error>) {
+    if let Err(error) = ended {
+        tracing::trace!(%error, "a connection ended early");
+    }
+}
+
+fn too_many_headers() -> Answer {
+    let title = "too many headers; nothing was spent";
+    let detail = format!("a request has at most {HEADERS_MAX} headers");
+    Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", title, detail).answer()
 }

@@ -14,11 +14,12 @@ pub(crate) enum Route {
     Check,
     Peek,
     Refund,
+    ForwardAuth,
     /// Nothing we know: a path is a caller's word and no label.
     Other,
 }
 
-const ROUTES: [&str; 4] = ["check", "peek", "refund", "other"];
+const ROUTES: [&str; 5] = ["check", "peek", "refund", "forward-auth", "other"];
 const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -60,7 +61,8 @@ impl HttpMetrics {
             Route::Check => 0,
             Route::Peek => 1,
             Route::Refund => 2,
-            Route::Other => 3,
+            Route::ForwardAuth => 3,
+            Route::Other => 4,
         };
         let class = match status.as_u16() {
             ..400 => 0,

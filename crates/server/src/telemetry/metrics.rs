@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tollgate::core::decision::{Found, Outcome, Refunded, Returned, Verb};
-use tollgate::core::policy::Origin;
+use tollgate::core::policy::{Origin, Role};
 use tollgate::core::store::ErrorClass;
 use tollgate::observe::{Call, GuardChange, Observer, Operation};
 use tollgate::{Answer, OnOutage, Policy, Source, Verdict};
@@ -22,6 +22,12 @@ use super::{family, names};
 
 /// The rule inline limits are counted under; no rule can have this name.
 const INLINE: &str = "(inline)";
+
+/// The rule that the policy's own lists are counted under.
+const LISTS: &str = "(lists)";
+
+/// The rule that asks are counted under to which none applied that could refuse.
+const NONE: &str = "(none)";
 
 /// From a tenth of a millisecond to a second; the deadline's 25 ms is a bound of its own.
 const LATENCY_SECONDS: [f64; 13] =
@@ -38,6 +44,13 @@ struct VerdictLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PeekLabels {
     rule: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AdviceLabels {
+    rule: String,
+    mode: &'static str,
     outcome: &'static str,
 }
 
@@ -72,6 +85,7 @@ struct ClassLabel {
 pub(crate) struct EngineMetrics {
     verdicts: Family<VerdictLabels, Counter>,
     peeks: Family<PeekLabels, Counter>,
+    advice: Family<AdviceLabels, Counter>,
     rules: ArcSwap<Rules>,
     refunds: [Counter; 3],
     buckets: [Counter; 3],
@@ -91,6 +105,8 @@ struct Rules {
     version: u64,
     by_place: Vec<RuleHandles>,
     inline: RuleHandles,
+    lists: RuleHandles,
+    none: RuleHandles,
 }
 
 /// One rule's counters, each made when it is first needed: by outcome and source.
@@ -99,6 +115,8 @@ struct RuleHandles {
     name: String,
     verdicts: [[OnceLock<Counter>; Source::ALL.len()]; OUTCOMES.len()],
     peeks: [OnceLock<Counter>; OUTCOMES.len()],
+    /// What the rule would have done, where it only watches, and what its candidate would have.
+    advice: [[OnceLock<Counter>; OUTCOMES.len()]; 2],
 }
 
 const OUTCOMES: [&str; 3] = ["allowed", "refused", "never"];
@@ -117,7 +135,25 @@ fn source_place(source: Source) -> usize {
         Source::Fallback(OnOutage::Allow) => 1,
         Source::Fallback(OnOutage::Deny) => 2,
         Source::Fallback(OnOutage::Local) => 3,
-        Source::Unlimited => 4,
+        Source::DenyList => 4,
+        Source::Shadow => 5,
+        Source::Unlimited => 6,
+    }
+}
+
+impl Rules {
+    /// The handles of what a check came from.
+    fn of(&self, verdict: &Verdict, origin: Origin) -> Option<&RuleHandles> {
+        match origin {
+            Origin::Inline => Some(&self.inline),
+            Origin::Policy => Some(&self.lists),
+            Origin::Rule(place) if self.version == verdict.policy.version() => self.by_place.get(place),
+            // Decided under a policy that has been replaced meanwhile: places have changed.
+            Origin::Rule(_) => {
+                let name = verdict.policy.rule_of(origin)?.name();
+                self.by_place.iter().find(|handles| handles.name == name)
+            }
+        }
     }
 }
 
@@ -131,6 +167,8 @@ impl EngineMetrics {
             Family::default(),
         );
         let peeks = family(registry, names::PEEKS, "Peeks answered", Family::default());
+        let help = "What limits would have done that refuse nobody: those of shadow rules, and candidates";
+        let advice = family(registry, names::ADVICE, help, Family::default());
         let refunds: Family<ReturnedLabel, Counter> =
             family(registry, names::REFUNDS, "Refunds carried out, by how much came back", Family::default());
         let buckets: Family<FoundLabel, Counter> = family(
@@ -172,6 +210,7 @@ impl EngineMetrics {
                 .into(),
             verdicts,
             peeks,
+            advice,
             rules: ArcSwap::default(),
             operations,
             errors,
@@ -194,11 +233,26 @@ impl EngineMetrics {
         };
     }
 
+    /// Counts what would have been done by limits that refuse nobody.
+    fn advised(&self, rules: &Rules, verdict: &Verdict) {
+        for judged in verdict.checks.iter().filter(|judged| judged.role != Role::Enforced) {
+            let Some(handles) = rules.of(verdict, judged.origin) else { continue };
+            let outcome = place_of(judged.decision.outcome);
+            let by_role = &handles.advice[usize::from(judged.role == Role::Candidate)];
+            by_role[outcome]
+                .get_or_init(|| {
+                    let (rule, mode) = (handles.name.clone(), judged.role.name());
+                    self.advice.get_or_create_owned(&AdviceLabels { rule, mode, outcome: OUTCOMES[outcome] })
+                })
+                .inc();
+        }
+    }
+
     fn verdict_counter<'h>(&self, handles: &'h RuleHandles, outcome: usize, source: Source) -> &'h Counter {
         handles.verdicts[outcome][source_place(source)].get_or_init(|| {
             let on_outage = match source {
                 Source::Fallback(choice) => choice.name(),
-                Source::Store | Source::Unlimited => "none",
+                _ => "none",
             };
             let rule = handles.name.clone();
             let labels = VerdictLabels { rule, outcome: OUTCOMES[outcome], source: source.name(), on_outage };
@@ -222,25 +276,17 @@ impl Observer for EngineMetrics {
         if matches!(verdict.answer, Answer::Invalid(_)) {
             return;
         }
-        let Some(binding) = verdict.binding() else { return };
         let rules = self.rules.load();
+        if verb == Verb::Take {
+            self.advised(&rules, verdict);
+        }
+        let Some(binding) = verdict.binding() else {
+            self.count(&rules.none, verb, 0, verdict.source);
+            return;
+        };
         let outcome = place_of(binding.decision.outcome);
-        match binding.origin {
-            Origin::Inline => self.count(&rules.inline, verb, outcome, verdict.source),
-            Origin::Rule(place) if rules.version == verdict.policy.version() => {
-                if let Some(handles) = rules.by_place.get(place) {
-                    self.count(handles, verb, outcome, verdict.source);
-                }
-            }
-            // Decided under a policy that has been replaced meanwhile: places have changed.
-            Origin::Rule(_) => {
-                let name = verdict.rule().map(tollgate::Rule::name);
-                if let Some(handles) =
-                    rules.by_place.iter().find(|handles| Some(handles.name.as_str()) == name)
-                {
-                    self.count(handles, verb, outcome, verdict.source);
-                }
-            }
+        if let Some(handles) = rules.of(verdict, binding.origin) {
+            self.count(handles, verb, outcome, verdict.source);
         }
         if verb == Verb::Take && verdict.source == Source::Store {
             let is_allowed = verdict.is_allowed();
@@ -304,6 +350,8 @@ impl Observer for EngineMetrics {
             version: policy.version(),
             by_place: policy.rules().iter().map(|rule| self.handles(rule.name())).collect(),
             inline: self.handles(INLINE),
+            lists: RuleHandles { name: LISTS.to_owned(), ..RuleHandles::default() },
+            none: RuleHandles { name: NONE.to_owned(), ..RuleHandles::default() },
         }));
     }
 }

@@ -12,6 +12,8 @@ pub(crate) const BUILD: &str = "build";
 pub(crate) const VERDICTS: &str = "verdicts";
 /// `{rule, outcome}`: peeks answered.
 pub(crate) const PEEKS: &str = "peeks";
+/// `{rule, mode, outcome}`: what limits would have done that refuse nobody.
+pub(crate) const ADVICE: &str = "advice";
 /// `{returned}`: refunds carried out, by how much came back.
 pub(crate) const REFUNDS: &str = "refunds";
 /// `{found}`: what stood under a key when it was taken from.

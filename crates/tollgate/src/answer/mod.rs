@@ -15,9 +15,9 @@ use bytes::BufMut as _;
 use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, header};
 use tollgate_core::decision::Outcome;
-use tollgate_core::policy::Rule;
+use tollgate_core::policy::{Role, Rule};
 use tollgate_core::units::Micros;
-use tollgate_core::verdict::{Judged, Verdict};
+use tollgate_core::verdict::{Judged, Source, Verdict};
 
 pub use refusal::{PROBLEM_JSON, is_grpc};
 use write::{number, written};
@@ -88,16 +88,15 @@ impl Style {
     ///
     /// hot path: one allocation per thread and some hundred answers, besides the map's own.
     pub fn write(&self, verdict: &Verdict, headers: &mut HeaderMap) {
-        let Some(binding) = verdict.binding() else { return };
+        // A list has no limit to speak of.
+        let Some(binding) = verdict.binding().filter(|_| verdict.source != Source::DenyList) else { return };
         if self.fields == Fields::Ietf {
             append(headers, RATELIMIT_POLICY, |out| {
                 list(out, verdict, |out, member| {
                     out.put_slice(b";q=");
                     number(out, member.judged.decision.limit.into());
-                    if let Some(window) = member.window {
-                        out.put_slice(b";w=");
-                        number(out, seconds(window));
-                    }
+                    out.put_slice(b";w=");
+                    number(out, seconds(member.judged.window));
                 });
             });
             append(headers, RATELIMIT, |out| {
@@ -143,7 +142,6 @@ struct Member<'a> {
     rule: Option<&'a Rule>,
     /// How many checks of the same origin came before it.
     nth: usize,
-    window: Option<Micros>,
 }
 
 impl Member<'_> {
@@ -159,18 +157,11 @@ impl Member<'_> {
 
 /// The enforced checks of a verdict, in the order asked.
 fn members(verdict: &Verdict) -> impl Iterator<Item = Member<'_>> {
-    verdict.checks.iter().enumerate().map(|(at, judged)| {
-        let before = verdict.checks.iter().take(at);
-        let nth = before.filter(|other| other.origin == judged.origin).count();
-        let rule = verdict.policy.rule_of(judged.origin);
-        Member { judged, rule, nth, window: window(rule, nth) }
+    let enforced = || verdict.checks.iter().filter(|judged| judged.role == Role::Enforced);
+    enforced().enumerate().map(move |(at, judged)| {
+        let nth = enforced().take(at).filter(|other| other.origin == judged.origin).count();
+        Member { judged, rule: verdict.policy.rule_of(judged.origin), nth }
     })
-}
-
-/// The time within which a check's quota is given.
-fn window(rule: Option<&Rule>, nth: usize) -> Option<Micros> {
-    let limits = rule?.limits();
-    limits.get(nth.checked_rem(limits.len())?).map(|limit| limit.algorithm().time_to_whole())
 }
 
 /// A list of strings with parameters (RFC 9651), a member per check. No two are named alike, which the

@@ -50,11 +50,12 @@ impl Style {
         }
     }
 
-    /// 429 with a problem document; 500 for an ask that makes no sense, which is a mistake on this side.
+    /// 429 with a problem document; 403 for those on a deny list, whom no waiting helps; 500 for an ask that makes no sense, which is a mistake on this side.
     pub fn refuse_http(&self, verdict: &Verdict) -> Response<Bytes> {
         let wait = self.wait(verdict);
         let (status, body) = match &verdict.answer {
             Answer::Invalid(problem) => (StatusCode::INTERNAL_SERVER_ERROR, invalid(problem)),
+            _ if verdict.source == Source::DenyList => (StatusCode::FORBIDDEN, refused(verdict, wait)),
             Answer::Allowed | Answer::Refused => (StatusCode::TOO_MANY_REQUESTS, refused(verdict, wait)),
         };
         let mut answer = Response::new(body);
@@ -91,23 +92,26 @@ impl Style {
 
 /// The document of a refusal.
 fn refused(verdict: &Verdict, wait: Option<Micros>) -> Bytes {
-    let (kind, title) = match wait {
-        Some(_) => ("rate-limited", "too many calls"),
-        None => ("never", "no waiting helps"),
+    let (kind, title, status) = match wait {
+        _ if verdict.source == Source::DenyList => ("denied", "this call is not wanted", 403),
+        Some(_) => ("rate-limited", "too many calls", 429),
+        None => ("never", "no waiting helps", 429),
     };
     written(|out| {
         out.put_slice(b"{\"type\":\"urn:tollgate:problem:");
         out.put_slice(kind.as_bytes());
         out.put_slice(b"\",\"title\":\"");
         out.put_slice(title.as_bytes());
-        out.put_slice(b"\",\"status\":429,\"detail\":\"");
+        out.put_slice(b"\",\"status\":");
+        number(out, status);
+        out.put_slice(b",\"detail\":\"");
         said(out, verdict, wait);
         out.put_slice(b"\",\"rule\":");
         match verdict.rule() {
             Some(rule) => quoted(out, rule.name()),
             None => out.put_slice(b"null"),
         }
-        if let Some(binding) = verdict.binding() {
+        if let Some(binding) = verdict.binding().filter(|_| verdict.source != Source::DenyList) {
             out.put_slice(b",\"limit\":");
             number(out, binding.decision.limit.into());
             out.put_slice(b",\"remaining\":");
@@ -140,7 +144,8 @@ fn said(out: &mut BytesMut, verdict: &Verdict, wait: Option<Micros>) {
         }
         None => out.put_slice(b"this call is refused: "),
     }
-    let is_never = verdict.binding().is_some_and(|binding| binding.decision.outcome == Outcome::Never);
+    let is_never = verdict.source != Source::DenyList
+        && verdict.binding().is_some_and(|binding| binding.decision.outcome == Outcome::Never);
     match wait {
         Some(wait) => {
             out.put_slice(b"try again in ");

@@ -68,7 +68,7 @@ async fn each_limit_has_a_name_of_its_own() {
         want("api", "ann", 1),
     ];
     let headers = written_by(Style::default(), &decide(&engine, &wants).await);
-    let policy = "\"both\";q=10;w=1, \"both:2\";q=20;w=3600, \"(inline)\";q=7, \"both:3\";q=10;w=1, \
+    let policy = "\"both\";q=10;w=1, \"both:2\";q=20;w=3600, \"(inline)\";q=7;w=1, \"both:3\";q=10;w=1, \
                   \"both:4\";q=20;w=3600, \"api\";q=5;w=60";
     assert_eq!(value(&headers, "ratelimit-policy"), Some(policy));
     let limits = "\"both\";r=9;t=1, \"both:2\";r=19;t=180, \"(inline)\";r=6;t=1, \"both:3\";r=8;t=1, \

@@ -184,7 +184,7 @@ async fn another_policy_keeps_the_state_and_is_named() {
         .observer(Arc::clone(&ear) as Arc<dyn Observer>)
         .build();
     let before = decide(&engine, "login", "ann", 5).await;
-    engine.swap_policy(policy(2, vec![rule("first", &["1/s"], None), rule("login", &["20/min"], None)]));
+    engine.swap_policy(&policy(2, vec![rule("first", &["1/s"], None), rule("login", &["20/min"], None)]));
     // Half of it was left, and half of the new one is; a verdict goes on naming its own policy.
     assert_eq!(left(&engine, "login", "ann").await, [10]);
     let after = decide(&engine, "login", "ann", 1).await;
@@ -193,7 +193,7 @@ async fn another_policy_keeps_the_state_and_is_named() {
     assert_eq!(after.rule().map(Rule::name), Some("login"), "at another place by now");
     assert_eq!((engine.health().policy_version, engine.policy().version()), (2, 2));
     assert_eq!(ear.policies(), [1, 2]);
-    engine.swap_policy(policy(3, vec![]));
+    engine.swap_policy(&policy(3, vec![]));
     assert!(matches!(decide(&engine, "login", "ann", 1).await.answer, Answer::Invalid(_)));
 }
 

@@ -10,15 +10,17 @@ use tollgate::core::ask::WANTS_MAX;
 use tollgate::core::decision::Take;
 use tollgate::core::few::Few;
 use tollgate::core::key::SUBJECT_BYTES_MAX;
+use tollgate::identity::Identity;
 use tollgate::{By, Cost, InlineLimit, Micros, Want};
 
+use super::attributes::{self, Told};
 use super::inline;
-use super::raw::{Fault, RawAsk, RawCheck, RawChecks, Value};
+use super::raw::{ASKS_MAX, Fault, RawAsk, RawCheck, RawList, Value};
 use crate::limit::Written;
 use crate::net::problem::Problem;
 
 /// The fields a check may have.
-const FIELDS: &str = "rule, key, cost, limit, burst, algorithm, time_zone (and take, to refund)";
+const FIELDS: &str = "attributes, rule, key, cost, limit, burst, algorithm, time_zone (and take, to refund)";
 
 /// The most takes one check can have made.
 const TAKES_MAX: usize = WANTS_MAX;
@@ -35,7 +37,20 @@ pub(super) struct Wanted<'a> {
 #[derive(Debug)]
 enum WantedBy<'a> {
     Rule(Cow<'a, str>),
+    RuleFor(Cow<'a, str>, Told),
+    Attributes(Told),
     Inline(Arc<InlineLimit>),
+}
+
+/// What a body is read with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading<'i> {
+    /// What the caller wants done.
+    pub(super) purpose: Purpose,
+    /// The longest `sliding_log`.
+    pub(super) log_max: u32,
+    /// Where tokens stand, and how they are verified.
+    pub(super) identity: &'i Identity,
 }
 
 /// What the caller wants done.
@@ -52,6 +67,8 @@ impl Wanted<'_> {
     pub(super) fn want(&self) -> Want<'_> {
         let by = match &self.by {
             WantedBy::Rule(name) => By::Rule(name),
+            WantedBy::RuleFor(name, told) => By::RuleFor(name, told),
+            WantedBy::Attributes(told) => By::Attributes(told),
             WantedBy::Inline(limit) => By::Inline(limit),
         };
         Want { by, key: self.key.as_bytes(), cost: self.cost, takes: &self.takes }
@@ -63,67 +80,126 @@ impl Wanted<'_> {
     }
 }
 
-/// An ask as it was read: its checks, and whether they stood in a list.
+/// A body as it was read.
 #[derive(Debug)]
-pub(super) struct Decoded<'a> {
+pub(super) enum Decoded<'a> {
+    /// One ask.
+    Ask(DecodedAsk<'a>),
+    /// Several, each answered by itself.
+    Batch(Vec<DecodedAsk<'a>>),
+}
+
+/// An ask as it was read: its checks, and how they were written.
+#[derive(Debug)]
+pub(super) struct DecodedAsk<'a> {
     pub(super) wanted: Few<Wanted<'a>>,
     pub(super) shape: Shape,
 }
 
-/// How the checks were written, so that a problem is reported where it stands.
+impl<'a> Decoded<'a> {
+    /// Every ask in it.
+    pub(super) fn asks(&self) -> &[DecodedAsk<'a>] {
+        match self {
+            Decoded::Ask(ask) => std::slice::from_ref(ask),
+            Decoded::Batch(asks) => asks,
+        }
+    }
+}
+
+/// How an ask was written, so that a problem is reported where it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// The body is the check.
-    Single,
-    /// The body has a list of them.
-    List,
+pub(super) struct Shape {
+    /// Its place among the body's asks, if there are several.
+    ask: Option<usize>,
+    /// Whether its checks stand in a list.
+    is_list: bool,
 }
 
 impl Shape {
     /// The path of a field of the check at that place.
     pub(super) fn path(self, at: usize, field: &str) -> String {
-        match self {
-            Shape::Single => field.to_owned(),
-            Shape::List => format!("checks[{at}].{field}"),
+        join(&self.prefix(at), field)
+    }
+
+    /// The path of a field of the ask itself.
+    pub(super) fn path_of_ask(self, field: &str) -> String {
+        match self.ask {
+            Some(ask) => format!("asks[{ask}].{field}"),
+            None => field.to_owned(),
+        }
+    }
+
+    /// The path of the check at that place; empty for a body that is one.
+    fn prefix(self, at: usize) -> String {
+        match (self.ask, self.is_list) {
+            (None, false) => String::new(),
+            (None, true) => format!("checks[{at}]"),
+            (Some(ask), false) => format!("asks[{ask}]"),
+            (Some(ask), true) => format!("asks[{ask}].checks[{at}]"),
         }
     }
 }
 
 /// Reads a body.
-pub(super) fn ask(body: &[u8], purpose: Purpose, log_max: u32) -> Result<Decoded<'_>, Problem> {
-    let raw: RawAsk<'_> = serde_json::from_slice(body).map_err(|error| not_json(&error))?;
-    let RawAsk { check, checks } = raw;
-    let Some(checks) = checks else {
-        let wanted = wanted(check, Shape::Single, 0, purpose, log_max)?;
-        return Ok(Decoded { wanted: Few::One(wanted), shape: Shape::Single });
+pub(super) fn body<'b>(body: &'b [u8], reading: Reading<'_>) -> Result<Decoded<'b>, Problem> {
+    let mut raw: RawAsk<'_> = serde_json::from_slice(body).map_err(|error| not_json(&error))?;
+    let Some(asks) = raw.asks.take() else {
+        return ask(raw, None, reading).map(Decoded::Ask);
     };
-    if let Some(fault) = check.fault {
-        return Err(fault_problem(fault, String::new()));
+    if let Some(fault) = raw.check.fault {
+        return Err(fault_problem(fault, ""));
     }
-    if check != RawCheck::default() {
+    if raw.check != RawCheck::default() || raw.checks.is_some() {
+        return Err(Problem::field("asks", "stands beside fields of a single ask: put them into the list"));
+    }
+    let asks = listed(asks, "asks", "asks", ASKS_MAX)?;
+    let read = |(at, raw)| ask(raw, Some(at), reading);
+    asks.into_iter().enumerate().map(read).collect::<Result<_, _>>().map(Decoded::Batch)
+}
+
+fn ask<'b>(raw: RawAsk<'b>, at: Option<usize>, reading: Reading<'_>) -> Result<DecodedAsk<'b>, Problem> {
+    let RawAsk { check, checks, asks } = raw;
+    let single = Shape { ask: at, is_list: false };
+    if asks.is_some() {
         return Err(Problem::field(
-            "checks",
-            "stands beside fields of a single check: put them into the list",
+            single.path_of_ask("asks"),
+            "asks stand in no other ask: put them side by side",
         ));
     }
-    let list = match checks {
-        RawChecks::List(list) if list.is_empty() => {
-            return Err(Problem::field("checks", "is empty: give at least one check"));
-        }
-        RawChecks::List(list) => list,
-        RawChecks::TooMany(count) => {
-            return Err(Problem::field(
-                "checks",
-                format!("has {count} checks: at most {WANTS_MAX} in one ask"),
-            ));
-        }
-        RawChecks::Other(found) => {
-            return Err(Problem::field("checks", format!("must be a list of checks; found {found}")));
-        }
+    let Some(checks) = checks else {
+        let wanted = wanted(check, single, 0, reading)?;
+        return Ok(DecodedAsk { wanted: Few::One(wanted), shape: single });
     };
-    let read = |(at, raw)| wanted(raw, Shape::List, at, purpose, log_max);
+    if let Some(fault) = check.fault {
+        return Err(fault_problem(fault, &single.prefix(0)));
+    }
+    let path = single.path_of_ask("checks");
+    if check != RawCheck::default() {
+        return Err(Problem::field(path, "stands beside fields of a single check: put them into the list"));
+    }
+    let list = listed(checks, &path, "checks", WANTS_MAX)?;
+    let shape = Shape { ask: at, is_list: true };
+    let read = |(at, raw)| wanted(raw, shape, at, reading);
     let wanted = list.into_iter().enumerate().map(read).collect::<Result<Few<_>, _>>()?;
-    Ok(Decoded { wanted, shape: Shape::List })
+    Ok(DecodedAsk { wanted, shape })
+}
+
+/// A list that has something in it, and not too much.
+fn listed<T>(list: RawList<T>, path: &str, what: &str, most: usize) -> Result<Vec<T>, Problem> {
+    match list {
+        RawList::List(list) if list.is_empty() => {
+            let one = what.trim_end_matches('s');
+            Err(Problem::field(path, format!("is empty: give at least one {one}")))
+        }
+        RawList::List(list) => Ok(list),
+        RawList::TooMany(count) => {
+            let where_to = if what == "checks" { "one ask" } else { "one body" };
+            Err(Problem::field(path, format!("has {count} {what}: at most {most} in {where_to}")))
+        }
+        RawList::Other(found) => {
+            Err(Problem::field(path, format!("must be a list of {what}; found {found}")))
+        }
+    }
 }
 
 fn not_json(error: &serde_json::Error) -> Problem {
@@ -131,7 +207,7 @@ fn not_json(error: &serde_json::Error) -> Problem {
     Problem::new(hyper::StatusCode::BAD_REQUEST, "not-json", title, error.to_string())
 }
 
-fn fault_problem(fault: Fault<'_>, prefix: String) -> Problem {
+fn fault_problem(fault: Fault<'_>, prefix: &str) -> Problem {
     match fault {
         Fault::NotAnObject(found) => {
             let what = format!("must be an object with {FIELDS}; found {found}");
@@ -143,10 +219,12 @@ fn fault_problem(fault: Fault<'_>, prefix: String) -> Problem {
         }
         Fault::Unknown(name) => {
             let name: String = name.chars().take(64).collect();
-            let what = format!("unknown field: use {FIELDS}, or checks with a list of these");
-            Problem::field(join(&prefix, &name), what)
+            let what = format!(
+                "unknown field: use {FIELDS}, or checks with a list of these, or asks with a list of such bodies"
+            );
+            Problem::field(join(prefix, &name), what)
         }
-        Fault::Twice(name) => Problem::field(join(&prefix, name), "is written twice: say it once"),
+        Fault::Twice(name) => Problem::field(join(prefix, name), "is written twice: say it once"),
     }
 }
 
@@ -154,22 +232,21 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
-fn wanted(
-    raw: RawCheck<'_>,
+fn wanted<'b>(
+    raw: RawCheck<'b>,
     shape: Shape,
     at: usize,
-    purpose: Purpose,
-    log_max: u32,
-) -> Result<Wanted<'_>, Problem> {
-    let RawCheck { rule, key, cost, limit, burst, algorithm, time_zone, take, fault } = raw;
+    reading: Reading<'_>,
+) -> Result<Wanted<'b>, Problem> {
+    let RawCheck { rule, key, cost, limit, burst, algorithm, time_zone, take, attributes, fault } = raw;
     if let Some(fault) = fault {
-        let prefix = if shape == Shape::Single { String::new() } else { format!("checks[{at}]") };
-        return Err(fault_problem(fault, prefix));
+        return Err(fault_problem(fault, &shape.prefix(at)));
     }
     let field = |name: &'static str| move |what| Problem::field(shape.path(at, name), what);
 
     let rule = text(rule).map_err(field("rule"))?;
-    let key = text(key).and_then(check_key).map_err(field("key"))?;
+    let key = text(key).map_err(field("key"))?;
+    let known = attributes::read(attributes, &shape.path(at, "attributes"), reading.identity)?;
     let cost = whole(&cost).map_err(field("cost"))?.map_or(Cost::ONE, |n| Cost::new(n).unwrap_or(Cost::ONE));
     let written_limit = text(limit).map_err(field("limit"))?;
     let burst = whole(&burst).map_err(field("burst"))?;
@@ -183,38 +260,53 @@ fn wanted(
             ));
         }
         (None, None) => {
-            let what = "is missing: name a rule, or bring a limit such as \"limit\":\"100/s\"";
-            return Err(field("rule")(what.into()));
+            let Some(known) = known else {
+                let what =
+                    "is missing: name a rule, or bring a limit such as \"limit\":\"100/s\", or attributes";
+                return Err(field("rule")(what.into()));
+            };
+            if key.is_some() {
+                let what = "belongs to a rule or a limit: the rules that apply know their own keys";
+                return Err(field("key")(what.into()));
+            }
+            foreign_fields(
+                &["burst", "algorithm", "time_zone"],
+                [burst.is_some(), algorithm.is_some(), time_zone.is_some()],
+                shape,
+                at,
+            )?;
+            WantedBy::Attributes(known)
         }
         (Some(rule), None) => {
-            for (name, is_there) in [
-                ("burst", burst.is_some()),
-                ("algorithm", algorithm.is_some()),
-                ("time_zone", time_zone.is_some()),
-            ] {
-                if is_there {
-                    return Err(Problem::field(
-                        shape.path(at, name),
-                        "belongs to an inline limit; the rule has its own",
-                    ));
-                }
+            foreign_fields(
+                &["burst", "algorithm", "time_zone"],
+                [burst.is_some(), algorithm.is_some(), time_zone.is_some()],
+                shape,
+                at,
+            )?;
+            match known {
+                Some(known) => WantedBy::RuleFor(rule, known),
+                None => WantedBy::Rule(rule),
             }
-            WantedBy::Rule(rule)
         }
         (None, Some(limit)) => {
+            if known.is_some() {
+                let what = "say nothing to an inline limit: leave them out, or name a rule";
+                return Err(field("attributes")(what.into()));
+            }
             let written = Written {
                 limit: &limit,
                 burst,
                 algorithm: algorithm.as_deref(),
                 time_zone: time_zone.as_deref(),
             };
-            let built = inline::limit(&written, log_max);
+            let built = inline::limit(&written, reading.log_max);
             WantedBy::Inline(
                 built.map_err(|problem| Problem::field(shape.path(at, problem.field), problem.why))?,
             )
         }
     };
-    let takes = match (purpose, text(take).map_err(field("take"))?) {
+    let takes = match (reading.purpose, text(take).map_err(field("take"))?) {
         (Purpose::Ask, None) => Vec::new(),
         (Purpose::Ask, Some(_)) => return Err(field("take")("belongs to /v1/refund".into())),
         (Purpose::Refund, None) => {
@@ -226,7 +318,21 @@ fn wanted(
             )
         })?,
     };
+    let key = match by {
+        WantedBy::Attributes(_) => Cow::Borrowed(""),
+        _ => check_key(key).map_err(field("key"))?,
+    };
     Ok(Wanted { by, key, cost, takes })
+}
+
+/// Fields that only an inline limit has.
+fn foreign_fields(names: &[&str; 3], are_there: [bool; 3], shape: Shape, at: usize) -> Result<(), Problem> {
+    match names.iter().zip(are_there).find(|(_, is_there)| *is_there) {
+        Some((name, _)) => {
+            Err(Problem::field(shape.path(at, name), "belongs to an inline limit; a rule has its own"))
+        }
+        None => Ok(()),
+    }
 }
 
 type What = Cow<'static, str>;

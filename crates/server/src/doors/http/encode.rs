@@ -7,11 +7,12 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 use tollgate::core::ask::AskProblem;
+use tollgate::core::attributes::SubjectKind;
 use tollgate::core::decision::{Outcome, Refunded, Returned};
-use tollgate::core::policy::Origin;
+use tollgate::core::policy::{Origin, Role};
 use tollgate::core::store::{Spent, StoreError};
 use tollgate::core::verdict::Judged;
-use tollgate::{Answer, By, Policy, Source, Verdict, Want};
+use tollgate::{Answer, Policy, Source, Verdict, Want};
 
 use super::decode::Shape;
 use crate::net::problem::Problem;
@@ -49,9 +50,9 @@ pub(super) fn verdict(
     let names_takes = spends == Spends::Named && is_allowed && verdict.source == Source::Store;
     Ok(written(|out| {
         out.text(if is_allowed { "{\"allowed\":true" } else { "{\"allowed\":false" });
-        if let Some(binding) = verdict.binding() {
-            out.numbers(binding);
-            out.rule(&verdict.policy, binding.origin);
+        match verdict.binding() {
+            Some(binding) => out.judged(&verdict.policy, binding),
+            None => out.text(",\"rule\":null"),
         }
         out.text(",\"source\":\"");
         out.text(verdict.source.name());
@@ -62,33 +63,14 @@ pub(super) fn verdict(
         out.text("\",\"policy_version\":");
         out.number(verdict.policy.version());
         if names_takes && wants.len() == 1 {
-            out.takes(&verdict.checks);
+            out.takes(verdict.checks.iter().filter(|judged| judged.role == Role::Enforced));
         }
         out.text(",\"checks\":[");
-        let mut rest: &[Judged] = &verdict.checks;
-        for (at, want) in wants.iter().enumerate() {
-            let Some((mine, others)) = rest.split_at_checked(limits_of(&verdict.policy, want)) else { break };
-            rest = others;
-            let Some(binding) = mine.iter().max_by_key(|judged| weight(judged)) else { continue };
-            out.text(if at == 0 { "{\"allowed\":" } else { ",{\"allowed\":" });
-            out.text(if binding.decision.outcome == Outcome::Allowed { "true" } else { "false" });
-            out.numbers(binding);
-            out.rule(&verdict.policy, binding.origin);
-            if names_takes {
-                out.takes(mine);
-            }
-            out.text("}");
+        for (at, _) in wants.iter().enumerate() {
+            out.checks_of(verdict, at, wants.len() > 1, names_takes);
         }
         out.text("]}\n");
     }))
-}
-
-/// How many limits a want is measured by: so many checks of the verdict are its own.
-fn limits_of(policy: &Policy, want: &Want<'_>) -> usize {
-    match want.by {
-        By::Inline(_) => 1,
-        By::Rule(name) => policy.rule(name).map_or(1, |rule| rule.limits().len()),
-    }
 }
 
 /// Which of a want's limits speaks for it: as `Verdict::binding` has it for the whole ask.
@@ -101,18 +83,39 @@ fn weight(judged: &Judged) -> (u8, u64) {
 }
 
 /// A refund that was carried out, as JSON.
-pub(super) fn refunded(policy: &Policy, wants: &[Want<'_>], refunds: &[Refunded]) -> Bytes {
+pub(super) fn refunded(wants: &[Want<'_>], refunds: &[Refunded]) -> Bytes {
     written(|out| {
         out.text("{");
         out.refund(refunds);
         out.text(",\"checks\":[");
         let mut rest = refunds;
         for (at, want) in wants.iter().enumerate() {
-            let Some((mine, others)) = rest.split_at_checked(limits_of(policy, want)) else { break };
+            let Some((mine, others)) = rest.split_at_checked(want.takes.len()) else { break };
             rest = others;
             out.text(if at == 0 { "{" } else { ",{" });
             out.refund(mine);
             out.text("}");
+        }
+        out.text("]}\n");
+    })
+}
+
+/// The answers to several asks, in their order; a problem stands in the place of its answer.
+pub(super) fn batch(answers: &[Result<Bytes, Problem>]) -> Bytes {
+    written(|out| {
+        out.text("{\"answers\":[");
+        for (at, answer) in answers.iter().enumerate() {
+            if at > 0 {
+                out.text(",");
+            }
+            match answer {
+                Ok(answer) => out.out.extend_from_slice(answer.trim_ascii_end()),
+                Err(problem) => {
+                    out.text("{\"problem\":");
+                    out.text(problem.document().trim_end());
+                    out.text("}");
+                }
+            }
         }
         out.text("]}\n");
     })
@@ -134,7 +137,7 @@ pub(super) fn not_refunded(error: &StoreError) -> Problem {
 pub(super) fn invalid(problem: &AskProblem, shape: Shape) -> Problem {
     match problem.place() {
         (Some(at), field) => Problem::field(shape.path(at, field), problem.to_string()),
-        (None, field) => Problem::field(field, problem.to_string()),
+        (None, field) => Problem::field(shape.path_of_ask(field), problem.to_string()),
     }
 }
 
@@ -193,9 +196,52 @@ impl Writer<'_> {
         }
     }
 
-    fn takes(&mut self, judged: &[Judged]) {
+    /// What a check says for itself, or for the whole ask.
+    fn judged(&mut self, policy: &Policy, judged: &Judged) {
+        self.numbers(judged);
+        self.rule(policy, judged.origin);
+        if judged.subject != SubjectKind::Key {
+            self.text(",\"subject\":\"");
+            self.text(judged.subject.name());
+            self.text("\"");
+        }
+    }
+
+    /// The checks of one want: a rule's limits speak as one, those it tries out as another.
+    fn checks_of(&mut self, verdict: &Verdict, want: usize, is_one_of_several: bool, names_takes: bool) {
+        let mut rest: &[Judged] = &verdict.checks;
+        while let Some(first) = rest.first() {
+            let is_alike = |judged: &Judged| {
+                (judged.want, judged.origin, judged.role) == (first.want, first.origin, first.role)
+            };
+            let end = rest.iter().position(|judged| !is_alike(judged)).unwrap_or(rest.len());
+            let (alike, others) = rest.split_at(end);
+            rest = others;
+            let Some(binding) = alike.iter().max_by_key(|judged| weight(judged)) else { continue };
+            if first.want != want {
+                continue;
+            }
+            self.text(if self.out.ends_with(b"[") { "{\"allowed\":" } else { ",{\"allowed\":" });
+            self.text(if binding.decision.outcome == Outcome::Allowed { "true" } else { "false" });
+            self.judged(&verdict.policy, binding);
+            if is_one_of_several {
+                self.text(",\"check\":");
+                self.number(want as u64);
+            }
+            if first.role != Role::Enforced {
+                self.text(",\"mode\":\"");
+                self.text(first.role.name());
+                self.text("\"");
+            } else if names_takes {
+                self.takes(alike.iter());
+            }
+            self.text("}");
+        }
+    }
+
+    fn takes<'j>(&mut self, judged: impl Iterator<Item = &'j Judged>) {
         self.text(",\"take\":\"");
-        for (at, judged) in judged.iter().enumerate() {
+        for (at, judged) in judged.enumerate() {
             if at > 0 {
                 self.text(",");
             }

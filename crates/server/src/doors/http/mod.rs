@@ -3,13 +3,16 @@
 //! Spoken with hyper itself and no framework: three routes need no router, and what lies between a
 //! socket and a check is the greater part of what a check costs.
 
+mod attributes;
 mod body;
 mod decode;
 mod encode;
+mod forward;
 mod inline;
 mod raw;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -21,76 +24,114 @@ use tollgate::core::verdict::RefundAnswer;
 use tollgate::{Ask, Want};
 
 use crate::engine::Engine;
+use crate::facing::SharedFacing;
 use crate::net::Answer;
 use crate::net::gate::{Barred, Gate};
+use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
 use crate::telemetry::http::{HttpMetrics, Route};
-use decode::{Decoded, Purpose, Wanted};
+use decode::{Decoded, DecodedAsk, Purpose, Reading, Wanted};
 use encode::Spends;
+use tollgate::engine::together;
 
-const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund; \
+const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, and /v1/forward-auth; \
                       health and metrics are on the admin port";
 
 /// The door, as one worker has it.
 #[derive(Debug)]
 pub(crate) struct HttpDoor {
     engine: Engine,
+    facing: SharedFacing,
     /// In front of what can undo a limit: refunds, and limits the caller brings along.
     gate: Gate,
     log_max: u32,
+    /// How long a body may take.
+    patience: Duration,
     metrics: Arc<HttpMetrics>,
 }
 
 impl HttpDoor {
     /// A door to this engine.
-    pub(crate) fn new(engine: Engine, gate: Gate, log_max: u32, metrics: Arc<HttpMetrics>) -> HttpDoor {
-        HttpDoor { engine, gate, log_max, metrics }
+    pub(crate) fn new(
+        engine: Engine,
+        facing: SharedFacing,
+        gate: Gate,
+        log_max: u32,
+        patience: Duration,
+        metrics: Arc<HttpMetrics>,
+    ) -> HttpDoor {
+        HttpDoor { engine, facing, gate, log_max, patience, metrics }
     }
 
     /// hot path: one store round trip; hyper's allocations and one for the header map.
-    async fn routed(&self, route: Route, request: Request<Incoming>) -> Result<Answer, Problem> {
+    async fn routed(&self, route: Route, request: Request<Incoming>, peer: &Peer) -> Result<Answer, Problem> {
         if route == Route::Other {
             return Err(Problem::not_found(ROUTES));
+        }
+        if route == Route::ForwardAuth {
+            // Any method: proxies ask with a GET, or with the client's own.
+            let (head, _) = request.into_parts();
+            return forward::answer(self, &head, peer).await;
         }
         if request.method() != Method::POST {
             return Err(Problem::method("POST"));
         }
         let (head, body) = request.into_parts();
         check_headers(&head.headers)?;
-        let body = body::read(body).await?;
+        let body = body::read(body, self.patience).await?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
-        let decoded = decode::ask(&body, purpose, self.log_max)?;
-        self.check_gate(route, &decoded, &head.headers)?;
-
-        let Decoded { wanted, shape } = &decoded;
-        let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
-        let ask = Ask { wants: &wants };
-        let answer = match route {
-            Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape)?,
-            Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape)?,
-            Route::Refund | Route::Other => match self.engine.refund(&ask).await {
-                RefundAnswer::Done(refunds) => encode::refunded(&self.engine.policy(), &wants, &refunds),
-                RefundAnswer::NotDone { why } => return Err(encode::not_refunded(&why)),
-                RefundAnswer::Invalid(problem) => return Err(encode::invalid(&problem, *shape)),
-            },
-        };
-        Ok(json(answer))
+        let facing = self.facing.load();
+        let reading = Reading { purpose, log_max: self.log_max, identity: &facing.identity };
+        let decoded = decode::body(&body, reading)?;
+        drop(facing);
+        self.check_gate(route, &decoded, &head.headers, peer)?;
+        match &decoded {
+            Decoded::Ask(ask) => self.ask(route, ask).await.map(json),
+            Decoded::Batch(asks) => {
+                let answers = together(asks.iter().map(|ask| self.ask(route, ask))).await;
+                Ok(json(encode::batch(&answers)))
+            }
+        }
     }
 
-    fn check_gate(&self, route: Route, decoded: &Decoded<'_>, headers: &HeaderMap) -> Result<(), Problem> {
+    /// One ask and its answer.
+    async fn ask(&self, route: Route, ask: &DecodedAsk<'_>) -> Result<Bytes, Problem> {
+        let DecodedAsk { wanted, shape } = ask;
+        let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
+        let ask = Ask { wants: &wants };
+        match route {
+            Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape),
+            Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape),
+            Route::Refund | Route::ForwardAuth | Route::Other => match self.engine.refund(&ask).await {
+                RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
+                RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
+                RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
+            },
+        }
+    }
+
+    fn check_gate(
+        &self,
+        route: Route,
+        decoded: &Decoded<'_>,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Result<(), Problem> {
         let what = if route == Route::Refund {
             "a refund"
-        } else if decoded.wanted.iter().any(Wanted::is_inline) {
+        } else if decoded.asks().iter().flat_map(|ask| ask.wanted.iter()).any(Wanted::is_inline) {
             "an inline limit"
         } else {
             return Ok(());
         };
-        self.gate.pass(headers).map_err(|barred| match barred {
+        self.gate.pass(headers, peer).map_err(|barred| match barred {
             Barred::NoToken => Problem::no_token(what),
             Barred::Shut => {
                 let title = "this can undo a limit and is shut on this address";
-                let detail = format!("{what} is answered off loopback only with a token: start with --token");
+                let detail = format!(
+                    "{what} is answered off this machine only with a token (start with --token) or a client certificate"
+                );
                 Problem::new(StatusCode::FORBIDDEN, "shut", title, detail)
             }
         })
@@ -98,14 +139,15 @@ impl HttpDoor {
 }
 
 impl Handler for HttpDoor {
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
         let route = match request.uri().path() {
             "/v1/check" => Route::Check,
             "/v1/peek" => Route::Peek,
             "/v1/refund" => Route::Refund,
+            "/v1/forward-auth" => Route::ForwardAuth,
             _ => Route::Other,
         };
-        let answer = match self.routed(route, request).await {
+        let answer = match self.routed(route, request, peer).await {
             Ok(answer) => answer,
             Err(problem) => problem.answer(),
         };

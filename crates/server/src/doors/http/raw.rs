@@ -32,8 +32,29 @@ pub(super) struct RawCheck<'a> {
     pub(super) algorithm: Value<'a>,
     pub(super) time_zone: Value<'a>,
     pub(super) take: Value<'a>,
+    pub(super) attributes: RawAttributes<'a>,
     pub(super) fault: Option<Fault<'a>>,
 }
+
+/// What is known of a call, as written.
+#[derive(Debug, Default, PartialEq)]
+pub(super) enum RawAttributes<'a> {
+    /// Not there, or null.
+    #[default]
+    Absent,
+    /// At most [`ATTRIBUTES_MAX`], each with its name.
+    Map(Vec<(Cow<'a, str>, Value<'a>)>),
+    /// More than that: so many.
+    TooMany(usize),
+    /// Not an object.
+    Other(&'static str),
+}
+
+/// The most attributes of one check.
+pub(super) const ATTRIBUTES_MAX: usize = 128;
+
+/// The most asks of one body.
+pub(super) const ASKS_MAX: usize = 128;
 
 /// What is wrong with an object before its fields are looked at.
 #[derive(Debug, PartialEq)]
@@ -52,18 +73,34 @@ pub(super) struct RawAsk<'a> {
     /// The fields of the body itself.
     pub(super) check: RawCheck<'a>,
     /// The list, if there is one.
-    pub(super) checks: Option<RawChecks<'a>>,
+    pub(super) checks: Option<RawList<RawCheck<'a>>>,
+    /// Several asks, each answered by itself, if there are.
+    pub(super) asks: Option<RawList<RawAsk<'a>>>,
 }
 
-/// A list of checks, as written.
+/// A list, as written.
 #[derive(Debug, PartialEq)]
-pub(super) enum RawChecks<'a> {
-    /// At most [`WANTS_MAX`].
-    List(Vec<RawCheck<'a>>),
+pub(super) enum RawList<T> {
+    /// No more than there may be.
+    List(Vec<T>),
     /// More than that: so many.
     TooMany(usize),
     /// Not a list.
     Other(&'static str),
+}
+
+/// What can stand in a list.
+trait Item {
+    /// The most of them.
+    const MAX: usize;
+}
+
+impl Item for RawCheck<'_> {
+    const MAX: usize = WANTS_MAX;
+}
+
+impl Item for RawAsk<'_> {
+    const MAX: usize = ASKS_MAX;
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
@@ -145,6 +182,13 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
 impl<'a> RawCheck<'a> {
     /// Reads one field's value into its place, or notes what is wrong with the field.
     fn read<A: MapAccess<'a>>(&mut self, name: Cow<'a, str>, entries: &mut A) -> Result<(), A::Error> {
+        if name == "attributes" {
+            let attributes = entries.next_value()?;
+            if std::mem::replace(&mut self.attributes, attributes) != RawAttributes::Absent {
+                self.fault.get_or_insert(Fault::Twice("attributes"));
+            }
+            return Ok(());
+        }
         let (name, place) = match &*name {
             "rule" => ("rule", &mut self.rule),
             "key" => ("key", &mut self.key),
@@ -199,17 +243,23 @@ impl<'a> FromObject<'a> for RawAsk<'a> {
     fn from_object<A: MapAccess<'a>>(mut entries: A) -> Result<Self, A::Error> {
         let mut ask = RawAsk::default();
         while let Some(Name(name)) = entries.next_key()? {
-            if name != "checks" {
-                ask.check.read(name, &mut entries)?;
-            } else if ask.checks.replace(entries.next_value()?).is_some() {
-                ask.check.fault.get_or_insert(Fault::Twice("checks"));
+            let is_twice = match &*name {
+                "checks" => ask.checks.replace(entries.next_value()?).is_some().then_some("checks"),
+                "asks" => ask.asks.replace(entries.next_value()?).is_some().then_some("asks"),
+                _ => {
+                    ask.check.read(name, &mut entries)?;
+                    None
+                }
+            };
+            if let Some(name) = is_twice {
+                ask.check.fault.get_or_insert(Fault::Twice(name));
             }
         }
         Ok(ask)
     }
 
     fn not_an_object(what: &'static str) -> Self {
-        RawAsk { check: RawCheck::not_an_object(what), checks: None }
+        RawAsk { check: RawCheck::not_an_object(what), checks: None, asks: None }
     }
 }
 
@@ -265,50 +315,122 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawAsk<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for RawChecks<'a> {
+impl<'de, T: Item + Deserialize<'de>> Deserialize<'de> for RawList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ListVisitor;
-        impl<'de> Visitor<'de> for ListVisitor {
-            type Value = RawChecks<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of checks")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawChecks<'de>, A::Error> {
-                let mut list = Vec::new();
-                while list.len() < WANTS_MAX {
-                    match items.next_element()? {
-                        Some(check) => list.push(check),
-                        None => return Ok(RawChecks::List(list)),
-                    }
-                }
-                let mut count = list.len();
-                while items.next_element::<IgnoredAny>()?.is_some() {
-                    count += 1;
-                }
-                Ok(if count > WANTS_MAX { RawChecks::TooMany(count) } else { RawChecks::List(list) })
-            }
-            fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<RawChecks<'de>, A::Error> {
-                ValueVisitor.visit_map(entries).map(|_| RawChecks::Other("an object"))
-            }
-            fn visit_unit<E>(self) -> Result<RawChecks<'de>, E> {
-                Ok(RawChecks::Other("null"))
-            }
-            fn visit_bool<E>(self, _: bool) -> Result<RawChecks<'de>, E> {
-                Ok(RawChecks::Other("true or false"))
-            }
-            fn visit_u64<E>(self, _: u64) -> Result<RawChecks<'de>, E> {
-                Ok(RawChecks::Other("a number"))
-            }
-            fn visit_i64<E>(self, _: i64) -> Result<RawChecks<'de>, E> {
-                Ok(RawChecks::Other("a number"))
-            }
-            fn visit_f64<E>(self, _: f64) -> Result<RawChecks<'de>, E> {
-                Ok(RawChecks::Other("a number"))
-            }
-            fn visit_str<E>(self, _: &str) -> Result<RawChecks<'de>, E> {
-                Ok(RawChecks::Other("text"))
+        deserializer.deserialize_any(ListVisitor(std::marker::PhantomData))
+    }
+}
+
+struct ListVisitor<T>(std::marker::PhantomData<T>);
+
+impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for ListVisitor<T> {
+    type Value = RawList<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawList<T>, A::Error> {
+        let mut list = Vec::new();
+        while list.len() < T::MAX {
+            match items.next_element()? {
+                Some(item) => list.push(item),
+                None => return Ok(RawList::List(list)),
             }
         }
-        deserializer.deserialize_any(ListVisitor)
+        let mut count = list.len();
+        while items.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok(if count > T::MAX { RawList::TooMany(count) } else { RawList::List(list) })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<RawList<T>, A::Error> {
+        ValueVisitor.visit_map(entries).map(|_| RawList::Other("an object"))
+    }
+
+    fn visit_unit<E>(self) -> Result<RawList<T>, E> {
+        Ok(RawList::Other("null"))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<RawList<T>, E> {
+        Ok(RawList::Other("true or false"))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<RawList<T>, E> {
+        Ok(RawList::Other("a number"))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<RawList<T>, E> {
+        Ok(RawList::Other("a number"))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<RawList<T>, E> {
+        Ok(RawList::Other("a number"))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<RawList<T>, E> {
+        Ok(RawList::Other("text"))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawAttributes<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AttributesVisitor)
+    }
+}
+
+struct AttributesVisitor;
+
+impl<'de> Visitor<'de> for AttributesVisitor {
+    type Value = RawAttributes<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of attributes")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawAttributes<'de>, A::Error> {
+        let mut attributes = Vec::new();
+        while let Some(Name(name)) = entries.next_key()? {
+            if attributes.len() < ATTRIBUTES_MAX {
+                attributes.push((name, entries.next_value()?));
+                continue;
+            }
+            entries.next_value::<IgnoredAny>()?;
+            let mut count = ATTRIBUTES_MAX + 1;
+            while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+                count += 1;
+            }
+            return Ok(RawAttributes::TooMany(count));
+        }
+        Ok(RawAttributes::Map(attributes))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<RawAttributes<'de>, A::Error> {
+        ValueVisitor.visit_seq(items).map(|_| RawAttributes::Other("a list"))
+    }
+
+    fn visit_unit<E>(self) -> Result<RawAttributes<'de>, E> {
+        Ok(RawAttributes::Absent)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<RawAttributes<'de>, E> {
+        Ok(RawAttributes::Other("true or false"))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<RawAttributes<'de>, E> {
+        Ok(RawAttributes::Other("a number"))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<RawAttributes<'de>, E> {
+        Ok(RawAttributes::Other("a number"))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<RawAttributes<'de>, E> {
+        Ok(RawAttributes::Other("a number"))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<RawAttributes<'de>, E> {
+        Ok(RawAttributes::Other("text"))
     }
 }
