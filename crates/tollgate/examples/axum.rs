@@ -15,7 +15,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tollgate::core::store::Store;
 use tollgate::middleware::LimitLayer;
-use tollgate::{Algorithm, Engine, Kind, MemoryStore, Policy, Rate, Rule};
+use tollgate::{Algorithm, Engine, KeyTemplate, Kind, MemoryStore, Policy, Rate, Rule};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -26,17 +26,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One rule: `api`, five a second.
+/// One rule: `api`, five a second, by token if there is one, else by address.
 pub(crate) fn policy() -> Result<Policy, Box<dyn Error>> {
     let five = Algorithm::try_new(Kind::TokenBucket, Rate::parse("5/s")?, None, 1000)?;
-    Ok(Policy::try_new(1, vec![Rule::try_new("api", vec![five], None)?])?)
+    let key = KeyTemplate::parse("{token|address}")?;
+    let api = Rule::builder("api").key(key).limits(vec![five]).build()?;
+    Ok(Policy::try_new(1, vec![api])?)
 }
 
 /// The service behind the limit.
 pub(crate) async fn serve<S: Store>(listener: TcpListener, engine: Engine<S>) -> std::io::Result<()> {
     // axum knows who is connected; this is how the layer finds out.
-    let limit = LimitLayer::by_rule(engine, "api")
-        .peer(|left| left.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.into()));
+    let limit =
+        LimitLayer::new(engine).peer(|left| left.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.into()));
     let app = Router::new().route("/", get(|| async { "hello\n" })).layer(limit);
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
 }

@@ -13,7 +13,7 @@ use std::error::Error;
 use tokio::net::TcpListener;
 use tollgate::core::store::Store;
 use tollgate::middleware::LimitLayer;
-use tollgate::{Algorithm, Engine, Kind, MemoryStore, Policy, Rate, Rule};
+use tollgate::{Algorithm, Engine, KeyTemplate, Kind, MemoryStore, Policy, Rate, Rule};
 use tonic::transport::Server;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
@@ -25,10 +25,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One rule: `grpc`, two a minute.
+/// One rule: `grpc`, two a minute, by token if there is one, else by address.
 pub(crate) fn policy() -> Result<Policy, Box<dyn Error>> {
     let two = Algorithm::try_new(Kind::TokenBucket, Rate::parse("2/min")?, None, 1000)?;
-    Ok(Policy::try_new(1, vec![Rule::try_new("grpc", vec![two], None)?])?)
+    let key = KeyTemplate::parse("{token|address}")?;
+    let grpc = Rule::builder("grpc").key(key).limits(vec![two]).build()?;
+    Ok(Policy::try_new(1, vec![grpc])?)
 }
 
 /// The service behind the limit.
@@ -36,7 +38,7 @@ pub(crate) async fn serve<S: Store>(
     listener: TcpListener,
     engine: Engine<S>,
 ) -> Result<(), tonic::transport::Error> {
-    let limit = LimitLayer::by_rule(engine, "grpc")
+    let limit = LimitLayer::new(engine)
         .peer(|left| left.get::<TcpConnectInfo>()?.remote_addr().map(Into::into))
         .bodiless();
     let (_, health) = tonic_health::server::health_reporter();

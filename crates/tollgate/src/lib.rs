@@ -55,6 +55,6 @@ pub use store::redis::RedisStore;
 pub use tollgate_core::algorithm::{Algorithm, Kind};
 pub use tollgate_core::ask::{Ask, By, InlineLimit, Want};
 pub use tollgate_core::limit::{LimitError, Rate};
-pub use tollgate_core::policy::{OnOutage, Policy, Rule};
+pub use tollgate_core::policy::{KeyTemplate, OnOutage, Policy, Rule};
 pub use tollgate_core::units::{Cost, Micros};
 pub use tollgate_core::verdict::{Answer, Source, Verdict};

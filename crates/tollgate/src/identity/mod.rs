@@ -34,8 +34,6 @@ pub enum Peer {
     Address(IpAddr),
     /// From this machine, without an address: a unix socket.
     Unix,
-    /// Nobody says. Never trusted, whatever else is.
-    Unknown,
 }
 
 /// The header in which trusted proxies write who called them.
@@ -148,7 +146,7 @@ impl Identity {
     pub fn address(&self, peer: Peer, headers: &HeaderMap) -> Option<IpAddr> {
         let connected = match peer {
             Peer::Address(address) => Some(fold(address)),
-            Peer::Unix | Peer::Unknown => None,
+            Peer::Unix => None,
         };
         if !self.trusts(peer) {
             return connected;
@@ -162,7 +160,6 @@ impl Identity {
         match peer {
             Peer::Address(address) => self.settings.proxies.contains(address),
             Peer::Unix => self.settings.unix_is_proxy,
-            Peer::Unknown => false,
         }
     }
 }

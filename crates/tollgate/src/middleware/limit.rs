@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use http::{Extensions, Request, Response};
 use tollgate_core::store::Store;
 use tollgate_core::units::Cost;
@@ -37,7 +37,6 @@ pub struct Limit<I, S, T = FromBytes> {
 
 struct Shared<S> {
     engine: Engine<S>,
-    rule: Arc<str>,
     cost: Cost,
     identity: Identity,
     style: Style,
@@ -50,12 +49,10 @@ struct Shared<S> {
 type FindPeer = dyn Fn(&Extensions) -> Option<Peer> + Send + Sync;
 
 impl<S: Store> LimitLayer<S> {
-    /// Counts every request under a rule of the engine's policy: by token if there is one, else by the
-    /// client's address.
-    pub fn by_rule(engine: Engine<S>, rule: &str) -> LimitLayer<S> {
+    /// Asks the engine's policy about every request: each rule that applies to it must let it pass.
+    pub fn new(engine: Engine<S>) -> LimitLayer<S> {
         let shared = Shared {
             engine,
-            rule: rule.into(),
             cost: Cost::ONE,
             identity: Identity::default(),
             style: Style::default(),
@@ -81,7 +78,7 @@ impl<S: Store, T> LimitLayer<S, T> {
         self
     }
 
-    /// What one request costs (1).
+    /// How many times the rules' own cost a request pays (1).
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
         Arc::make_mut(&mut self.shared).cost = cost;
@@ -89,8 +86,8 @@ impl<S: Store, T> LimitLayer<S, T> {
     }
 
     /// How to find out who is connected, from what the server left with the request. Unless set, a
-    /// [`Peer`] or a `SocketAddr` is looked for. Where there is none, callers without a token are counted
-    /// together, and no forwarding header is believed.
+    /// [`Peer`] or a `SocketAddr` is looked for. Where there is none, the caller's address is `0.0.0.0`: a
+    /// rule by address then counts all of them together, where without an address it would let all pass.
     #[must_use]
     pub fn peer(mut self, find: impl Fn(&Extensions) -> Option<Peer> + Send + Sync + 'static) -> Self {
         Arc::make_mut(&mut self.shared).peer = Arc::new(find);
@@ -149,13 +146,13 @@ where
         let shared = Arc::clone(&self.shared);
         let respond = self.respond.clone();
         Box::pin(async move {
-            let Shared { engine, rule, cost, identity, style, .. } = &*shared;
+            let Shared { engine, cost, identity, style, .. } = &*shared;
             // In parts: a body need not be Sync, and is not looked at.
             let (parts, body) = request.into_parts();
             let peer = shared.peer(&parts.extensions);
             let verdict = {
                 let attributes = identity.of_parts(&parts.method, &parts.uri, &parts.headers, peer);
-                ask(engine, rule, *cost, &attributes).await
+                ask(engine, *cost, &attributes).await
             };
             if !verdict.is_allowed() {
                 return Ok(respond.respond(style.refuse(&verdict, &parts.headers)));
@@ -171,12 +168,9 @@ impl<S> Shared<S> {
     fn peer(&self, extensions: &Extensions) -> Peer {
         (self.peer)(extensions).unwrap_or_else(|| {
             self.said_no_peer.call_once(|| {
-                tracing::warn!(
-                    rule = &*self.rule,
-                    "no request says who is connected: callers without a token are counted together"
-                );
+                tracing::warn!("requests do not say who is connected: rules by address count all together");
             });
-            Peer::Unknown
+            Peer::Address(Ipv4Addr::UNSPECIFIED.into())
         })
     }
 }
@@ -187,7 +181,6 @@ impl<S> Clone for Shared<S> {
     fn clone(&self) -> Self {
         Shared {
             engine: self.engine.clone(),
-            rule: Arc::clone(&self.rule),
             cost: self.cost,
             identity: self.identity.clone(),
             style: self.style,
@@ -211,15 +204,12 @@ impl<I: Clone, S, T: Clone> Clone for Limit<I, S, T> {
 
 impl<S, T> fmt::Debug for LimitLayer<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimitLayer").field("rule", &self.shared.rule).finish_non_exhaustive()
+        f.debug_struct("LimitLayer").field("style", &self.shared.style).finish_non_exhaustive()
     }
 }
 
 impl<I: fmt::Debug, S, T> fmt::Debug for Limit<I, S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit")
-            .field("rule", &self.shared.rule)
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+        f.debug_struct("Limit").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

@@ -10,9 +10,11 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use tollgate::answer::{Fields, Older, Style};
 use tollgate::core::address::Cidr;
+use tollgate::core::attributes::Attribute;
+use tollgate::core::policy::{Condition, List, When};
 use tollgate::identity::{Identity, Peer};
 use tollgate::middleware::LimitLayer;
-use tollgate::{Algorithm, Cost, Engine, Kind, MemoryStore, Policy, Rate, Rule};
+use tollgate::{Algorithm, Cost, Engine, KeyTemplate, Kind, MemoryStore, Policy, Rate, Rule};
 use tower::{Layer, Service, ServiceExt as _};
 
 use crate::stand;
@@ -20,7 +22,8 @@ use crate::stand;
 fn engine(rate: &str) -> Engine<MemoryStore> {
     let rate = Rate::parse(rate).expect("a rate");
     let limit = Algorithm::try_new(Kind::TokenBucket, rate, None, 1000).expect("a limit");
-    let rule = Rule::try_new("api", vec![limit], None).expect("a rule");
+    let key = KeyTemplate::parse("{token|address}").expect("a key");
+    let rule = Rule::builder("api").key(key).limits(vec![limit]).build().expect("a rule");
     stand::engine(Policy::try_new(1, vec![rule]).expect("a policy")).0
 }
 
@@ -73,7 +76,7 @@ fn left(response: &Response<Bytes>) -> &str {
 async fn the_service_that_was_ready_is_the_one_that_is_called() {
     let strict = Strict::default();
     let called = Arc::clone(&strict.called);
-    let mut service = LimitLayer::by_rule(engine("3/h"), "api").layer(strict);
+    let mut service = LimitLayer::new(engine("3/h")).layer(strict);
     for expected in [200, 200, 200, 429, 429] {
         assert_eq!(ask(&mut service, Request::new(())).await.status(), expected);
     }
@@ -83,7 +86,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 
 #[tokio::test]
 async fn an_error_of_the_service_is_its_own() {
-    let mut service = LimitLayer::by_rule(engine("3/h"), "api").layer(Strict::default());
+    let mut service = LimitLayer::new(engine("3/h")).layer(Strict::default());
     let request = Request::builder().uri("/broken").body(()).unwrap();
     let answer: Result<_, &'static str> = service.ready().await.unwrap().call(request).await;
     assert_eq!(answer.unwrap_err(), "broken");
@@ -91,7 +94,7 @@ async fn an_error_of_the_service_is_its_own() {
 
 #[tokio::test]
 async fn clones_share_one_limit() {
-    let layer = LimitLayer::by_rule(engine("2/h"), "api");
+    let layer = LimitLayer::new(engine("2/h"));
     let mut first = layer.layer(Strict::default());
     let mut second = first.clone();
     let mut third = layer.clone().layer(Strict::default());
@@ -102,7 +105,7 @@ async fn clones_share_one_limit() {
 
 #[tokio::test]
 async fn a_peer_is_found_in_what_the_server_left() {
-    let mut service = LimitLayer::by_rule(engine("9/h"), "api").layer(Strict::default());
+    let mut service = LimitLayer::new(engine("9/h")).layer(Strict::default());
     let ours = |text: &str| {
         let mut request = Request::new(());
         request.extensions_mut().insert(Peer::Address(text.parse().unwrap()));
@@ -124,7 +127,7 @@ async fn a_peer_is_found_in_what_the_server_left() {
 #[tokio::test]
 async fn callers_of_whom_nothing_is_known_are_counted_together() {
     let identity = Identity::builder().trust_unix().build();
-    let layer = LimitLayer::by_rule(engine("9/h"), "api").identity(identity);
+    let layer = LimitLayer::new(engine("9/h")).identity(identity);
     let mut service = layer.layer(Strict::default());
     for (says, expected) in [("203.0.113.7", 8), ("203.0.113.8", 7), ("203.0.113.9", 6)] {
         let request = Request::builder().header("x-forwarded-for", says).body(()).unwrap();
@@ -136,7 +139,7 @@ async fn callers_of_whom_nothing_is_known_are_counted_together() {
 #[tokio::test]
 async fn a_trusted_proxy_speaks_for_its_clients() {
     let identity = Identity::builder().trust(Cidr::parse("10.0.0.0/8").unwrap()).build();
-    let layer = LimitLayer::by_rule(engine("9/h"), "api").identity(identity);
+    let layer = LimitLayer::new(engine("9/h")).identity(identity);
     let mut service =
         layer.peer(|_| Some(Peer::Address("10.0.0.1".parse().unwrap()))).layer(Strict::default());
     for (client, expected) in [("203.0.113.9", 8), ("203.0.113.9", 7), ("203.0.113.8", 8)] {
@@ -149,7 +152,7 @@ async fn a_trusted_proxy_speaks_for_its_clients() {
 #[tokio::test]
 async fn cost_and_style_are_by_choice() {
     let style = Style::default().fields(Fields::None).older(Older::Seconds);
-    let layer = LimitLayer::by_rule(engine("9/h"), "api").style(style).cost(Cost::new(4).unwrap());
+    let layer = LimitLayer::new(engine("9/h")).style(style).cost(Cost::new(4).unwrap());
     let mut service = layer.layer(Strict::default());
     for (expected, remaining) in [(200, "5"), (200, "1"), (429, "1")] {
         let response = ask(&mut service, Request::new(())).await;
@@ -160,12 +163,36 @@ async fn cost_and_style_are_by_choice() {
 }
 
 #[tokio::test]
-async fn a_rule_that_is_not_there_is_not_passed_over_in_silence() {
-    let mut service = LimitLayer::by_rule(engine("9/h"), "missing").layer(Strict::default());
+async fn rules_that_do_not_apply_let_pass_and_say_nothing() {
+    let limit = Algorithm::try_new(Kind::TokenBucket, Rate::parse("1/h").unwrap(), None, 1000).unwrap();
+    let when = When::new(vec![Condition::new(Attribute::Path, ["/login"]).unwrap()], vec![]);
+    let key = KeyTemplate::parse("{address}").unwrap();
+    let login = Rule::builder("login").when(when).key(key).limits(vec![limit]).build().unwrap();
+    let engine = stand::engine(Policy::try_new(1, vec![login]).unwrap()).0;
+    let mut service = LimitLayer::new(engine).layer(Strict::default());
+    for (path, expected) in
+        [("/", 200), ("/", 200), ("/login", 200), ("/login", 429), ("//%6Cogin", 429), ("/", 200)]
+    {
+        let response = ask(&mut service, Request::builder().uri(path).body(()).unwrap()).await;
+        assert_eq!(response.status(), expected, "{path}");
+        assert_eq!(response.headers().contains_key("ratelimit"), path != "/", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn those_on_a_deny_list_are_refused_in_their_own_protocol() {
+    let deny =
+        List { conditions: vec![Condition::new(Attribute::Address, ["0.0.0.0"]).unwrap()], keys: vec![] };
+    let engine = stand::engine(Policy::builder(1).deny(deny).build().unwrap()).0;
+    let mut service = LimitLayer::new(engine).layer(Strict::default());
     let response = ask(&mut service, Request::new(())).await;
-    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    let body = std::str::from_utf8(response.body()).unwrap();
-    assert!(body.contains("unknown rule \\\"missing\\\""), "{body}");
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    assert!(!response.headers().contains_key("retry-after"), "{response:?}");
+    let request = Request::builder().header("content-type", "application/grpc").body(()).unwrap();
+    let response = ask(&mut service, request).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["grpc-status"], "7");
+    assert_eq!(response.headers()["grpc-retry-pushback-ms"], "-1");
 }
 
 /// A body that can neither be made from bytes nor be empty by itself.
@@ -175,7 +202,7 @@ struct Odd(Option<Bytes>);
 #[tokio::test]
 async fn refusals_take_any_body() {
     let odd = tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(Odd(None))) });
-    let layer = LimitLayer::by_rule(engine("1/h"), "api");
+    let layer = LimitLayer::new(engine("1/h"));
     let mut service =
         layer.respond(|refusal: Response<Bytes>| refusal.map(|body| Odd(Some(body)))).layer(odd);
     let passed = service.ready().await.unwrap().call(Request::new(())).await.unwrap();
@@ -185,7 +212,7 @@ async fn refusals_take_any_body() {
 
     let text =
         tower::service_fn(|_: Request<()>| async { Ok::<_, Infallible>(Response::new(String::new())) });
-    let mut service = LimitLayer::by_rule(engine("1/h"), "api").bodiless().layer(text);
+    let mut service = LimitLayer::new(engine("1/h")).bodiless().layer(text);
     assert_eq!(service.ready().await.unwrap().call(Request::new(())).await.unwrap().status(), 200);
     let refused = service.ready().await.unwrap().call(Request::new(())).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);

@@ -156,8 +156,6 @@ fn a_unix_socket_is_a_proxy_only_if_that_was_said() {
     let trusting = Identity::builder().trust_unix().build();
     assert_eq!(trusting.address(Peer::Unix, &lines), Some(ip("203.0.113.9")));
     assert_eq!(trusting.address(Peer::Unix, &HeaderMap::new()), None);
-    // Not to know where a connection comes from is not to know that it is local.
-    assert_eq!(trusting.address(Peer::Unknown, &lines), None);
     assert_eq!(trusting.address(Peer::Unix, &headers(XFF, &["unknown"])), None);
 }
 
