@@ -93,6 +93,14 @@ impl ZonedCalendar {
 }
 
 impl Calendar for ZonedCalendar {
+    fn usual_length(&self) -> Micros {
+        Micros::from_secs(match self.unit {
+            CalendarUnit::Day => 86_400,
+            CalendarUnit::Week => 7 * 86_400,
+            CalendarUnit::Month => 31 * 86_400,
+        })
+    }
+
     fn around(&self, now: Micros) -> Bounds {
         if let Some(recent) = &*self.recent.load()
             && recent.current <= now

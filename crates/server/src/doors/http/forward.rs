@@ -9,6 +9,7 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
+use tollgate::core::attributes::Attributes as _;
 use tollgate::identity::{Original, OriginalNames, Peer as Caller};
 use tollgate::{Answer as Verdicted, Ask, By, Cost, Want};
 
@@ -38,6 +39,11 @@ pub(super) async fn answer(door: &HttpDoor, head: &Parts, peer: &Peer) -> Result
     let facing = door.facing.load();
     let caller = peer.address.map_or(Caller::Unix, Caller::Address);
     let attributes = facing.identity.of_original(original, &head.headers, caller);
+    if attributes.address().is_none() {
+        // Over a unix socket nobody has an address, and a rule that counts by it would count nobody.
+        let detail = "is missing: over a unix socket the proxy must say who is calling";
+        return Err(Problem::field("X-Forwarded-For", detail));
+    }
     let want = Want { by: By::Attributes(&attributes), key: b"", cost: Cost::ONE, takes: &[] };
     let verdict = door.engine.decide(&Ask { wants: &[want] }).await;
     if verdict.answer == Verdicted::Allowed {

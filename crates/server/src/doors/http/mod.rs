@@ -71,7 +71,11 @@ impl HttpDoor {
             return Err(Problem::not_found(ROUTES));
         }
         if route == Route::ForwardAuth {
-            // Any method: proxies ask with a GET, or with the client's own.
+            // Proxies ask with a GET, or with the client's own method.
+            const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+            if !METHODS.split(", ").any(|method| request.method() == method) {
+                return Err(Problem::method(METHODS));
+            }
             let (head, _) = request.into_parts();
             return forward::answer(self, &head, peer).await;
         }
