@@ -210,7 +210,8 @@ impl Client {
             for byte in bytes {
                 beat.tick().await;
                 if to.write_all(&[byte]).await.is_err() {
-                    break;
+                    // Closed: the reader will see it, too.
+                    std::future::pending::<()>().await;
                 }
             }
         };
