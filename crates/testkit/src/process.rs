@@ -123,6 +123,11 @@ impl Child {
         self.signal(Signal::TERM);
     }
 
+    /// Asks the process to read its files again (SIGHUP), if that is what it does then.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// Ends the process (SIGKILL) and reaps it. Does nothing to one that has ended.
     ///
     /// No SIGCONT comes first: SIGKILL ends a stopped process too, and a Redis that is woken up
