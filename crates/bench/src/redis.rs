@@ -46,16 +46,25 @@ struct Ours {
     kind: Kind,
     checks: usize,
     rate: &'static str,
+    /// How many costs take turns, from one up.
+    costs: u32,
+}
+
+impl Ours {
+    fn new(layout: Layout, kind: Kind, checks: usize, rate: &'static str) -> Ours {
+        Ours { layout, functions: true, kind, checks, rate, costs: 1 }
+    }
 }
 
 impl Contestant {
     fn name(&self) -> String {
         match self {
             Contestant::Record => "decision record 000's script".to_owned(),
-            Contestant::Ours(Ours { layout, functions, kind, checks, rate }) => {
+            Contestant::Ours(Ours { layout, functions, kind, checks, rate, costs }) => {
                 let plural = if *checks == 1 { "check" } else { "checks" };
                 let way = if *functions { "" } else { ", by script" };
-                format!("{kind}, {}, {checks} {plural}, {rate}{way}", layout.name())
+                let costs = if *costs == 1 { "" } else { ", costs by turns" };
+                format!("{kind}, {}, {checks} {plural}, {rate}{costs}{way}", layout.name())
             }
         }
     }
@@ -67,14 +76,13 @@ async fn cost() -> Result<()> {
     let hash_server = RedisServer::start().await;
     let (mut admin, mut hash_admin) = (server.admin().await, hash_server.admin().await);
     let sha = admin.command(&["SCRIPT", "LOAD", RECORD]).await?.text();
-    let ours =
-        |layout, kind, checks, rate| Contestant::Ours(Ours { layout, functions: true, kind, checks, rate });
-    let by_script =
-        |layout, kind, checks, rate| Contestant::Ours(Ours { layout, functions: false, kind, checks, rate });
+    let ours = |layout, kind, checks, rate| Contestant::Ours(Ours::new(layout, kind, checks, rate));
+    let bucket = || Ours::new(Layout::Packed, Kind::TokenBucket, 1, "1000/min");
     let mut contestants = vec![
         Contestant::Record,
-        ours(Layout::Packed, Kind::TokenBucket, 1, "1000/min"),
-        by_script(Layout::Packed, Kind::TokenBucket, 1, "1000/min"),
+        Contestant::Ours(bucket()),
+        Contestant::Ours(Ours { costs: 2, ..bucket() }),
+        Contestant::Ours(Ours { functions: false, ..bucket() }),
         ours(Layout::Packed, Kind::TokenBucket, 1, "1000/s"),
         ours(Layout::Packed, Kind::TokenBucket, 1, "1/h"),
         ours(Layout::Packed, Kind::TokenBucket, 3, "1000/min"),
@@ -140,13 +148,17 @@ async fn record_calls(client: &mut RedisClient, sha: &str, round: usize, calls: 
 }
 
 async fn our_calls(server: &RedisServer, ours: &Ours, round: usize, calls: usize) -> Result<()> {
-    let Ours { layout, functions, kind, checks, rate } = *ours;
+    let Ours { layout, functions, kind, checks, rate, costs } = *ours;
     let mut config = RedisConfig::new(RedisUrl::parse(&server.url())?);
     config.layout = layout;
     config.functions = functions;
     config.read_timeout = Duration::from_secs(5); // a busy machine is no outage
     // As long as the default prefix, and no two contestants share keys.
-    let rate_letter = rate.chars().last().filter(|_| functions).unwrap_or('e');
+    let rate_letter = match (functions, costs) {
+        (true, 1) => rate.chars().last().unwrap_or('s'),
+        (true, _) => 'c',
+        (false, _) => 'e',
+    };
     config.key_prefix = format!("{rate_letter}{checks}");
     let store = RedisStore::new(config)?;
     let algorithm = Algorithm::try_new(kind, Rate::parse(rate)?, None, 10_000)?;
@@ -155,13 +167,10 @@ async fn our_calls(server: &RedisServer, ours: &Ours, round: usize, calls: usize
         let (store, algorithm, scopes) = (&store, &algorithm, &scopes);
         async move {
             let subject = format!("user:{}", key_of(round, call));
+            let cost = Cost::new(1 + u32::try_from(call).unwrap_or(0) % costs).unwrap_or(Cost::ONE);
             let checks: Vec<Check<'_>> = scopes
                 .iter()
-                .map(|scope| Check {
-                    key: Key { scope, subject: subject.as_bytes() },
-                    algorithm,
-                    cost: Cost::ONE,
-                })
+                .map(|scope| Check { key: Key { scope, subject: subject.as_bytes() }, algorithm, cost })
                 .collect();
             store.take(&checks).await
         }
