@@ -7,6 +7,8 @@
 mod acl;
 #[path = "redis/bytes.rs"]
 mod bytes;
+#[path = "redis/functions.rs"]
+mod functions;
 #[path = "redis/pool.rs"]
 mod pool;
 #[path = "redis/reach.rs"]

@@ -49,6 +49,8 @@ pub(crate) const REDIS_MAX_MEMORY: &str = "redis_max_memory_bytes";
 pub(crate) const REDIS_KEYS: &str = "redis_keys";
 /// 1 while time is reckoned here because scripts may not read Redis' clock.
 pub(crate) const REDIS_CLIENT_TIME: &str = "redis_client_time";
+/// 1 while asks are calls of functions, 0 while they are scripts.
+pub(crate) const REDIS_FUNCTIONS: &str = "redis_functions";
 
 /// Keys this process remembers.
 pub(crate) const MEMORY_KEYS: &str = "memory_keys";
