@@ -8,29 +8,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tollgate::clock;
 use tollgate::core::policy::PolicyError;
 use tollgate::observe::Observer;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
-use tollgate::{Policy, clock};
 
 use crate::admin::{About, Admin};
-use crate::config::Config;
+use crate::config::{Config, Digest, Overrides};
 use crate::doors::http::HttpDoor;
 use crate::engine::Engine;
 use crate::net::bind::{self, BindError};
 use crate::net::gate::Gate;
 use crate::net::serve::{Bounds, serve};
+use crate::reload::{self, Reloader};
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::EngineMetrics;
 use crate::welcome::Welcome;
 use crate::worker::Worker;
-
-/// The version of the policy a server starts with.
-const FIRST_VERSION: u64 = 1;
 
 /// The admin door serves people and probes; it needs few connections.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
@@ -73,7 +72,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 type Bound = (SocketAddr, Vec<TcpListener>);
 
 /// Runs the server until a signal ends it.
-pub(crate) fn run(config: &Config) -> Result<(), RunError> {
+pub(crate) fn run(config: &Config, flags: Overrides, digest: Digest) -> Result<(), RunError> {
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
     let http = config.listen.http.map(|at| bind::listeners("http", at, config.workers)).transpose()?;
     let admin = config.listen.admin.map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
@@ -83,10 +82,18 @@ pub(crate) fn run(config: &Config) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(system("cannot start the background runtime"))?;
-    background.block_on(serve_all(config, http, admin))
+    background.block_on(serve_all(config, flags, digest, http, admin))
 }
 
-async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -> Result<(), RunError> {
+async fn serve_all(
+    config: &Config,
+    flags: Overrides,
+    digest: Digest,
+    http: Option<Bound>,
+    admin: Option<Bound>,
+) -> Result<(), RunError> {
+    // From here on SIGHUP reloads; before, it would have ended the process.
+    let hangup = signal(SignalKind::hangup()).map_err(system("cannot listen for SIGHUP"))?;
     let mut signals = Signals::listen().map_err(system("cannot listen for signals"))?;
     let (life, view) = Life::start();
     let mut telemetry = Telemetry::new();
@@ -95,26 +102,31 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
     let welcome =
         Welcome::new(config, &engine.policy(), http.as_ref().map(|b| b.0), admin.as_ref().map(|b| b.0));
 
+    let control = Arc::clone(&telemetry.control);
+    let reloader = Arc::new(Reloader::new(engine.clone(), config.clone(), flags, digest, control));
+    let mut beside = JoinSet::new();
+    beside.spawn(reload::watch(Arc::clone(&reloader), hangup));
     let mut workers = match http {
         Some(bound) => open_http(config, bound, &engine, &telemetry, &view)?,
         None => Vec::new(),
     };
-    let mut admins = JoinSet::new();
     if let Some((address, listeners)) = admin {
         let about = About {
             store: welcome.store.clone(),
             started: clock::instant(),
+            file: config.file.as_ref().map(|file| file.display().to_string()),
             on_outage: config.outage.on_outage,
+            client_time: config.redis.as_ref().is_some_and(|redis| redis.client_time),
         };
         let gate = Gate::new(config.tokens.admin.clone(), address);
-        let admin = Arc::new(Admin { engine, telemetry, life: view, gate, about });
+        let admin = Arc::new(Admin { engine, telemetry, reloader, life: view, gate, about });
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(system("admin door"))?;
             // It outlives every drain, to say that there is one; a life of its own never closes it.
             let (forever, view) = Life::start();
             let bounds = Bounds { connections_max: ADMIN_CONNECTIONS_MAX, ..bounds(config) };
             let admin = Arc::clone(&admin);
-            admins.spawn(async move {
+            beside.spawn(async move {
                 let _forever = forever;
                 serve(listener, admin, view, bounds).await;
             });
@@ -144,7 +156,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
 
 /// The engine, with its heartbeat on the runtime we are on.
 fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
-    let policy = Policy::try_new(FIRST_VERSION, config.rules.clone())?;
+    let policy = reload::policy(config, reload::FIRST_VERSION)?;
     let store = match &config.redis {
         Some(redis) => AnyStore::Redis(RedisStore::new(redis.clone())?),
         None => AnyStore::Memory(memory(config)),
