@@ -130,12 +130,12 @@ async fn certificates_are_read_again_and_bad_ones_change_nothing() {
     // The new key alone fits no certificate.
     let secret = &new.server.key.pem;
     fs::write(&old.server.key.path, secret).unwrap();
-    server.child.hang_up();
+    server.child.hangup();
     server.child.wait_for_line(|line| line.contains("the old stay in force"), PATIENCE).await;
     assert_eq!((ask(&old), ask(&new)), (200, 0));
 
     fs::write(&old.server.certificate.path, &new.server.certificate.pem).unwrap();
-    server.child.hang_up();
+    server.child.hangup();
     server.child.wait_for_line(|line| line.contains("and in force"), PATIENCE).await;
     assert_eq!((ask(&old), ask(&new)), (0, 200));
     let output = server.child.output();

@@ -123,8 +123,8 @@ impl Child {
         self.signal(Signal::TERM);
     }
 
-    /// Asks the process to read its files again (SIGHUP), if that is what it does then.
-    pub fn hang_up(&self) {
+    /// Tells the process that its terminal is gone (SIGHUP), which daemons take for "read your files again".
+    pub fn hangup(&self) {
         self.signal(Signal::HUP);
     }
 

@@ -95,18 +95,28 @@ impl<S: Store> Engine<S> {
     ///
     /// hot path: 1 store round trip, 0 locks held across it, 0 allocations for one check.
     pub async fn decide(&self, ask: &Ask<'_>) -> Verdict {
-        self.judge(Verb::Take, ask).await
+        // One snapshot for the whole ask: a reload in mid-flight cannot mix old and new rules.
+        self.judge(Verb::Take, self.inner.policy.load_full(), ask).await
+    }
+
+    /// The same under a policy that the caller has looked into to read the ask: [`Engine::policy`] of a
+    /// moment ago. Rules and [companion](Policy::companion) are then of one reload.
+    pub async fn decide_under(&self, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
+        self.judge(Verb::Take, policy, ask).await
     }
 
     /// What [`Engine::decide`] would answer, without spending.
     pub async fn peek(&self, ask: &Ask<'_>) -> Verdict {
-        self.judge(Verb::Peek, ask).await
+        self.judge(Verb::Peek, self.inner.policy.load_full(), ask).await
     }
 
-    async fn judge(&self, verb: Verb, ask: &Ask<'_>) -> Verdict {
+    /// What [`Engine::decide_under`] would answer, without spending.
+    pub async fn peek_under(&self, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
+        self.judge(Verb::Peek, policy, ask).await
+    }
+
+    async fn judge(&self, verb: Verb, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
         let inner = &*self.inner;
-        // One snapshot for the whole ask: a reload in mid-flight cannot mix old and new rules.
-        let policy = inner.policy.load_full();
         let matched = policy.matched(ask);
         let (answer, source, checks) = match &matched {
             Err(problem) => (Answer::Invalid(problem.clone()), Source::Unlimited, Few::Many(Vec::new())),

@@ -90,9 +90,10 @@ enum LogFormatArg {
 impl Serve {
     /// Serves.
     pub(super) fn run(self) -> Result<(), anyhow::Error> {
-        let config = Config::load(self.overrides())?;
+        let flags = self.overrides();
+        let (config, digest) = Config::load(flags.clone())?;
         telemetry::log::start(&config.log);
-        Ok(run::run(&config)?)
+        Ok(run::run(&config, flags, digest)?)
     }
 
     fn overrides(self) -> Overrides {

@@ -58,6 +58,17 @@ impl Problem {
         problem
     }
 
+    /// A mistake on our side.
+    pub(crate) fn unfinished() -> Problem {
+        let title = "a mistake on our side; nothing was spent";
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            title,
+            "the policy came without its settings",
+        )
+    }
+
     fn with_header(mut self, name: HeaderName, value: &'static str) -> Problem {
         self.document.header = Some((name, value));
         self

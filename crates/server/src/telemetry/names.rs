@@ -26,6 +26,10 @@ pub(crate) const INSTANCES: &str = "instances";
 pub(crate) const POLICY_VERSION: &str = "policy_version";
 /// Rules in it.
 pub(crate) const POLICY_RULES: &str = "policy_rules";
+/// `{result}`: reloads of the file, by what came of them.
+pub(crate) const POLICY_RELOADS: &str = "policy_reloads";
+/// 1 while the file was refused and an older policy is in force.
+pub(crate) const POLICY_RELOAD_FAILED: &str = "policy_reload_failed";
 
 /// `{operation, result}`: calls to Redis.
 pub(crate) const REDIS_OPERATIONS: &str = "redis_operations";

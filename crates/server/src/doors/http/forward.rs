@@ -5,6 +5,8 @@
 //! `X-Forwarded-Method`, `-Uri` and `-Host`. The answer is a status: 200, or 429 with what is to be told to
 //! the client. nginx knows only 401 and 403, so `?refusal=403` asks for that.
 
+use std::sync::Arc;
+
 use http_body_util::Full;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::request::Parts;
@@ -14,6 +16,7 @@ use tollgate::identity::{Original, OriginalNames, Peer as Caller};
 use tollgate::{Answer as Verdicted, Ask, By, Cost, Want};
 
 use super::HttpDoor;
+use crate::facing::Facing;
 use crate::net::Answer;
 use crate::net::peer::Peer;
 use crate::net::problem::Problem;
@@ -36,7 +39,8 @@ pub(super) async fn answer(door: &HttpDoor, head: &Parts, peer: &Peer) -> Result
             return Err(Problem::field(header, detail));
         }
     }
-    let facing = door.facing.load();
+    let policy = door.engine.policy();
+    let facing = Facing::of(&policy).ok_or_else(Problem::unfinished)?;
     let caller = peer.address.map_or(Caller::Unix, Caller::Address);
     let attributes = facing.identity.of_original(original, &head.headers, caller);
     if attributes.address().is_none() {
@@ -45,7 +49,7 @@ pub(super) async fn answer(door: &HttpDoor, head: &Parts, peer: &Peer) -> Result
         return Err(Problem::field("X-Forwarded-For", detail));
     }
     let want = Want { by: By::Attributes(&attributes), key: b"", cost: Cost::ONE, takes: &[] };
-    let verdict = door.engine.decide(&Ask { wants: &[want] }).await;
+    let verdict = door.engine.decide_under(Arc::clone(&policy), &Ask { wants: &[want] }).await;
     if verdict.answer == Verdicted::Allowed {
         let mut answer = Response::new(Full::default());
         facing.style.write(&verdict, answer.headers_mut());

@@ -22,10 +22,10 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tollgate::core::few::Few;
 use tollgate::core::verdict::RefundAnswer;
-use tollgate::{Ask, Want};
+use tollgate::{Ask, Policy, Want};
 
 use crate::engine::Engine;
-use crate::facing::SharedFacing;
+use crate::facing::Facing;
 use crate::net::Answer;
 use crate::net::gate::{Barred, Gate};
 use crate::net::peer::Peer;
@@ -43,7 +43,6 @@ const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund,
 #[derive(Debug)]
 pub(crate) struct HttpDoor {
     engine: Engine,
-    facing: SharedFacing,
     /// In front of what can undo a limit: refunds, and limits the caller brings along.
     gate: Gate,
     log_max: u32,
@@ -56,13 +55,12 @@ impl HttpDoor {
     /// A door to this engine.
     pub(crate) fn new(
         engine: Engine,
-        facing: SharedFacing,
         gate: Gate,
         log_max: u32,
         patience: Duration,
         metrics: Arc<HttpMetrics>,
     ) -> HttpDoor {
-        HttpDoor { engine, facing, gate, log_max, patience, metrics }
+        HttpDoor { engine, gate, log_max, patience, metrics }
     }
 
     /// hot path: one store round trip; hyper's allocations and one for the header map.
@@ -92,39 +90,35 @@ impl HttpDoor {
         check_headers(&head.headers)?;
         let body = body::read(body, self.patience).await?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
-        let facing = self.facing.load();
-        let reading = Reading { purpose, log_max: self.log_max, identity: &facing.identity };
-        let decoded = decode::body(&body, reading)?;
-        drop(facing);
+        // One snapshot to read with and to decide under: a reload in between cannot mix the two.
+        let policy = self.engine.policy();
+        let identity = &Facing::of(&policy).ok_or_else(Problem::unfinished)?.identity;
+        let decoded = decode::body(&body, Reading { purpose, log_max: self.log_max, identity })?;
         self.check_gate(route, &decoded, &head.headers, peer)?;
         match &decoded {
-            Decoded::Ask(ask) => self.ask(route, ask).await.map(json),
+            Decoded::Ask(ask) => self.ask(route, &policy, ask).await.map(json),
             Decoded::Batch(asks) => {
-                self.check_all(asks)?;
-                let answers = together(asks.iter().map(|ask| self.ask(route, ask))).await;
+                check_all(&policy, asks)?;
+                let answers = together(asks.iter().map(|ask| self.ask(route, &policy, ask))).await;
                 Ok(json(encode::batch(&answers)))
             }
         }
     }
 
-    /// Refuses a batch of which one ask cannot be understood, before any of it is spent.
-    fn check_all(&self, asks: &[DecodedAsk<'_>]) -> Result<(), Problem> {
-        let policy = self.engine.policy();
-        for DecodedAsk { wanted, shape } in asks {
-            let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
-            policy.matched(&Ask { wants: &wants }).map_err(|problem| encode::invalid(&problem, *shape))?;
-        }
-        Ok(())
-    }
-
     /// One ask and its answer.
-    async fn ask(&self, route: Route, ask: &DecodedAsk<'_>) -> Result<Bytes, Problem> {
+    async fn ask(&self, route: Route, policy: &Arc<Policy>, ask: &DecodedAsk<'_>) -> Result<Bytes, Problem> {
         let DecodedAsk { wanted, shape } = ask;
         let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
         let ask = Ask { wants: &wants };
         match route {
-            Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape),
-            Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape),
+            Route::Check => {
+                let verdict = self.engine.decide_under(Arc::clone(policy), &ask).await;
+                encode::verdict(&verdict, &wants, Spends::Named, *shape)
+            }
+            Route::Peek => {
+                let verdict = self.engine.peek_under(Arc::clone(policy), &ask).await;
+                encode::verdict(&verdict, &wants, Spends::None, *shape)
+            }
             Route::Refund | Route::ForwardAuth | Route::OpenApi | Route::Other => {
                 match self.engine.refund(&ask).await {
                     RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
@@ -207,6 +201,15 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     let title = "the body must be JSON; nothing was spent";
     let detail = "send content-type: application/json";
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", title, detail))
+}
+
+/// Refuses a batch of which one ask cannot be understood, before any of it is spent.
+fn check_all(policy: &Policy, asks: &[DecodedAsk<'_>]) -> Result<(), Problem> {
+    for DecodedAsk { wanted, shape } in asks {
+        let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
+        policy.matched(&Ask { wants: &wants }).map_err(|problem| encode::invalid(&problem, *shape))?;
+    }
+    Ok(())
 }
 
 fn json(body: Bytes) -> Answer {
