@@ -5,6 +5,7 @@
 //! is asked again, once.
 
 mod anchor;
+mod board;
 mod classify;
 mod config;
 mod dial;
@@ -29,6 +30,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tollgate_core::algorithm::Algorithm;
+use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
@@ -38,6 +40,7 @@ use tollgate_core::units::Micros;
 
 use crate::clock;
 use anchor::Anchor;
+use board::BoardScripts;
 use classify::{answered, class_of};
 use dial::time_of;
 use link::{Link, Shared};
@@ -67,6 +70,7 @@ pub struct RedisStore {
     id: usize,
     shared: Arc<Shared>,
     scripts: Scripts,
+    board_scripts: BoardScripts,
     naming: Naming,
     /// One connection per thread that asks, up to `pool_size`.
     slots: Vec<Slot>,
@@ -148,6 +152,7 @@ impl RedisStore {
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
             scripts: Scripts::new(config.layout),
+            board_scripts: BoardScripts::new(),
             naming: Naming::new(&config.key_prefix, config.layout, ttl_ms_min),
             slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
             slots_given: AtomicUsize::new(0),
@@ -432,6 +437,14 @@ impl Store for RedisStore {
             Reply::Error(message) => Err(answered(&message)),
             _ => Err(reply::bad("not an integer")),
         }
+    }
+
+    async fn post(&self, name: &[u8], notice: Option<Notice<'_>>) -> Result<Post, StoreError> {
+        self.post_notice(name, notice).await
+    }
+
+    async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
+        self.board_since(seen).await
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

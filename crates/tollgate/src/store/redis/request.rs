@@ -42,6 +42,11 @@ impl Naming {
         format!("{}{{instances}}", self.head)
     }
 
+    /// The keys of the notice board: its notices, and its head. Neither can be a subject's.
+    pub(super) fn board(&self) -> [String; 2] {
+        ["", "=head"].map(|end| format!("{}{{board}}{end}", self.head))
+    }
+
     /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`.
     ///
     /// A long subject is hashed, marked with `~`, which no encoded subject begins with.

@@ -91,7 +91,7 @@ impl Scripts {
 impl Script {
     /// Without comments and indentation: what is loaded anew after a flush should be short, and fit
     /// into one read of Redis' together with the call that needs it.
-    fn new(text: &str) -> Script {
+    pub(super) fn new(text: &str) -> Script {
         let lines =
             text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
         let text = lines.flat_map(|line| [line, "\n"]).collect::<String>();
