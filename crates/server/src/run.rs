@@ -18,12 +18,13 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
 
 use crate::admin::{About, Admin};
-use crate::config::{Config, Digest, Overrides};
+use crate::config::{Config, Digest, Overrides as Flags};
 use crate::doors::http::HttpDoor;
 use crate::engine::Engine;
 use crate::net::bind::{self, BindError};
 use crate::net::gate::Gate;
 use crate::net::serve::{Bounds, serve};
+use crate::overrides::{self, Overrides};
 use crate::reload::{self, Reloader};
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
@@ -72,7 +73,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 type Bound = (SocketAddr, Vec<TcpListener>);
 
 /// Runs the server until a signal ends it.
-pub(crate) fn run(config: &Config, flags: Overrides, digest: Digest) -> Result<(), RunError> {
+pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), RunError> {
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
     let http = config.listen.http.map(|at| bind::listeners("http", at, config.workers)).transpose()?;
     let admin = config.listen.admin.map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
@@ -87,7 +88,7 @@ pub(crate) fn run(config: &Config, flags: Overrides, digest: Digest) -> Result<(
 
 async fn serve_all(
     config: &Config,
-    flags: Overrides,
+    flags: Flags,
     digest: Digest,
     http: Option<Bound>,
     admin: Option<Bound>,
@@ -103,8 +104,16 @@ async fn serve_all(
         Welcome::new(config, &engine.policy(), http.as_ref().map(|b| b.0), admin.as_ref().map(|b| b.0));
 
     let control = Arc::clone(&telemetry.control);
-    let reloader = Arc::new(Reloader::new(engine.clone(), config.clone(), flags, digest, control));
+    let log_max = config.limits.sliding_log_max;
+    let overrides = Arc::new(Overrides::new(engine.clone(), log_max, Arc::clone(&control)));
+    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on. A store that
+    // does not answer keeps nobody from starting.
+    let _ = overrides.look().await;
+    let kept = Arc::clone(&overrides);
+    let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, control);
+    let reloader = Arc::new(reloader);
     let mut beside = JoinSet::new();
+    beside.spawn(overrides::watch(Arc::clone(&overrides)));
     beside.spawn(reload::watch(Arc::clone(&reloader), hangup));
     let mut workers = match http {
         Some(bound) => open_http(config, bound, &engine, &telemetry, &view)?,
@@ -119,7 +128,8 @@ async fn serve_all(
             client_time: config.redis.as_ref().is_some_and(|redis| redis.client_time),
         };
         let gate = Gate::new(config.tokens.admin.clone(), address);
-        let admin = Arc::new(Admin { engine, telemetry, reloader, life: view, gate, about });
+        let admin =
+            Arc::new(Admin { engine, telemetry, reloader, overrides, log_max, life: view, gate, about });
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(system("admin door"))?;
             // It outlives every drain, to say that there is one; a life of its own never closes it.

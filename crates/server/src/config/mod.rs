@@ -22,6 +22,7 @@ use tollgate::store::redis::{RedisConfig, Secret};
 use tollgate::{OnOutage, Rule};
 
 pub(crate) use problems::Problems;
+pub(crate) use section::parse_span;
 pub(crate) use source::{Digest, Source};
 
 /// The configuration that is in force when no file is given, and the documentation of all others.
