@@ -17,7 +17,7 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
 
 use crate::admin::{About, Admin};
-use crate::config::{Config, Digest, Overrides};
+use crate::config::{Config, Digest, Overrides as Flags};
 use crate::doors::http::HttpDoor;
 use crate::engine::Engine;
 use crate::net::bind::{self, BindError, Bound};
@@ -25,6 +25,7 @@ use crate::net::gate::Gate;
 use crate::net::open::{Opening, Proxies};
 use crate::net::serve::{Bounds, serve};
 use crate::net::tls::{self, Tls, TlsError, TlsFiles};
+use crate::overrides::{self, Overrides};
 use crate::reload::{self, Reloader};
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
@@ -74,7 +75,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn run(config: &Config, flags: Overrides, digest: Digest) -> Result<(), RunError> {
+pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), RunError> {
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
     let at = &config.listen;
     let http = at.http.as_ref().map(|at| bind::listeners("http", at, config.workers)).transpose()?;
@@ -90,7 +91,7 @@ pub(crate) fn run(config: &Config, flags: Overrides, digest: Digest) -> Result<(
 
 async fn serve_all(
     config: &Config,
-    flags: Overrides,
+    flags: Flags,
     digest: Digest,
     http: Option<Bound>,
     admin: Option<Bound>,
@@ -108,8 +109,16 @@ async fn serve_all(
     let admin_tls = secure("admin", config.tls.admin.as_ref())?;
 
     let control = Arc::clone(&telemetry.control);
-    let reloader = Arc::new(Reloader::new(engine.clone(), config.clone(), flags, digest, control));
+    let log_max = config.limits.sliding_log_max;
+    let overrides = Arc::new(Overrides::new(engine.clone(), log_max, Arc::clone(&control)));
+    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on. A store that
+    // does not answer keeps nobody from starting.
+    let _ = overrides.look().await;
+    let kept = Arc::clone(&overrides);
+    let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, control);
+    let reloader = Arc::new(reloader);
     let mut beside = JoinSet::new();
+    beside.spawn(overrides::watch(Arc::clone(&overrides)));
     beside.spawn(reload::watch(Arc::clone(&reloader), hangup));
     let watched: Vec<Arc<Tls>> = [&http_tls, &admin_tls].into_iter().flatten().cloned().collect();
     if !watched.is_empty() {
@@ -137,7 +146,8 @@ async fn serve_all(
         };
         let gate = Gate::new(config.tokens.admin.clone(), &endpoint);
         let opening = opening(config, Proxies::default(), admin_tls);
-        let admin = Arc::new(Admin { engine, telemetry, reloader, life: view, gate, about });
+        let admin =
+            Arc::new(Admin { engine, telemetry, reloader, overrides, log_max, life: view, gate, about });
         for listener in listeners {
             let listener = listener.serve().map_err(system("admin door"))?;
             // It outlives every drain, to say that there is one; a life of its own never closes it.

@@ -31,10 +31,12 @@ async fn an_outage_degrades_health_and_shows_in_the_metrics() {
     let url = format!("redis://127.0.0.1:{}", testkit::free_port());
     let server = Server::start_with(&["--redis", &url]).await;
     let mut health = server.admin("/health", "").await.json();
-    while health["status"] == "ok" {
+    while !health["reasons"].to_string().contains("on_outage") {
         health = server.admin("/health", "").await.json();
     }
-    assert!(health["reasons"][0].as_str().unwrap().contains("on_outage"), "{health}");
+    assert_eq!(health["status"], "degraded");
+    let reason = health["reasons"][0].as_str().unwrap();
+    assert!(reason.contains("rules answer by on_outage: 2 allow, 2 deny, 2 local"), "{reason}");
     assert_eq!(server.admin("/ready", "").await.status, 200, "it still answers");
     assert_eq!(server.metric("tollgate_redis_fallback_active").await, Some(1.0));
     assert_eq!(server.metric("tollgate_outages_total").await, Some(1.0));

@@ -179,6 +179,7 @@ async fn a_bad_file_changes_nothing_and_is_shown_until_a_good_one_comes() {
     assert!(health["reasons"][0].as_str().unwrap().contains("cannot read"), "{health}");
     fs::write(&stand.file, rules("6/h")).unwrap();
     stand.health(|health| health["status"] == "ok").await;
+    stand.server.child.wait_for_line(|line| line.contains("cannot read"), PATIENCE).await;
     let logged = stand.server.child.output();
     assert_eq!(logged.matches("reload refused").count(), 2, "once for each: {logged}");
     assert_eq!(logged.matches("policy.yaml:2:1: colour").count(), 1, "{logged}");
@@ -211,7 +212,7 @@ async fn reload_now_answers_what_came_of_it() {
     let policy = stand.version(2).await;
     assert_eq!(policy["restart_needed"], json!(["memory"]));
     assert_eq!(answer["sha256"], policy["sha256"]);
-    assert!(stand.server.child.output().contains("need a restart"), "{}", stand.server.child.output());
+    stand.server.child.wait_for_line(|line| line.contains("need a restart"), PATIENCE).await;
 
     // What was just read is not read again because it is new to the watch.
     let other = stand.reload().await.json();

@@ -5,6 +5,8 @@
 
 #[path = "redis/acl.rs"]
 mod acl;
+#[path = "redis/board.rs"]
+mod board;
 #[path = "redis/bytes.rs"]
 mod bytes;
 #[path = "redis/functions.rs"]

@@ -4,14 +4,21 @@
 //! `/live` and `/ready` need no token, because probes have none and learn nothing; the rest does, or a
 //! client's certificate, off loopback.
 
+mod keys;
+mod overrides;
+mod query;
 mod reload;
 mod show;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, StatusCode};
+use sha2::{Digest as _, Sha256};
 
 use crate::engine::Engine;
 use crate::net::Answer;
@@ -19,12 +26,16 @@ use crate::net::gate::Gate;
 use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
+use crate::overrides::Overrides;
 use crate::reload::Reloader;
 use crate::shutdown::{LifeView, Phase};
 use crate::telemetry::Telemetry;
 
 const ROUTES: &str =
-    "this door answers /health, /live, /ready, /metrics, /v1/policy and /v1/reload; see docs/admin.md";
+    "this door answers /health, /live, /ready, /metrics, /v1/policy, /v1/keys, /v1/overrides and /v1/reload";
+
+/// The longest body: an override with the longest of everything does not come near it.
+const BODY_BYTES_MAX: usize = 32 * 1024;
 
 /// The admin door.
 #[derive(Debug)]
@@ -32,6 +43,9 @@ pub(crate) struct Admin {
     pub(crate) engine: Engine,
     pub(crate) telemetry: Telemetry,
     pub(crate) reloader: Arc<Reloader>,
+    pub(crate) overrides: Arc<Overrides>,
+    /// The longest `sliding_log`.
+    pub(crate) log_max: u32,
     pub(crate) life: LifeView,
     pub(crate) gate: Gate,
     /// What is said about the server that does not change while it runs.
@@ -61,6 +75,8 @@ enum Route {
     Health,
     Metrics,
     Policy,
+    Keys,
+    Overrides,
     Reload,
 }
 
@@ -72,6 +88,8 @@ impl Route {
             "/health" => Route::Health,
             "/metrics" => Route::Metrics,
             "/v1/policy" | "/policy" => Route::Policy,
+            "/v1/keys" => Route::Keys,
+            "/v1/overrides" => Route::Overrides,
             "/v1/reload" => Route::Reload,
             _ => return None,
         })
@@ -80,6 +98,8 @@ impl Route {
     const fn methods(self) -> &'static str {
         match self {
             Route::Live | Route::Ready | Route::Health | Route::Metrics | Route::Policy => "GET, HEAD",
+            Route::Keys => "GET, HEAD, DELETE",
+            Route::Overrides => "GET, HEAD, PUT, DELETE",
             Route::Reload => "POST",
         }
     }
@@ -106,7 +126,19 @@ impl Admin {
             Route::Policy => json(&show::policy(self)),
             Route::Metrics => self.metrics()?,
             Route::Reload => reload::now(self).await,
+            Route::Keys | Route::Overrides => self.of_keys(route, request).await?,
         })
+    }
+
+    async fn of_keys(&self, route: Route, request: Request<Incoming>) -> Result<Answer, Problem> {
+        let target = || query::target(request.uri().query());
+        match (route, request.method()) {
+            (Route::Keys, &Method::DELETE) => keys::reset(self, &target()?).await,
+            (Route::Keys, _) => keys::look_up(self, &target()?).await,
+            (_, &Method::PUT) => overrides::put(self, &body(request).await?).await,
+            (_, &Method::DELETE) => overrides::remove(self, &target()?).await,
+            _ => Ok(overrides::list(self)),
+        }
     }
 
     fn metrics(&self) -> Result<Answer, Problem> {
@@ -133,6 +165,23 @@ fn check_origin(request: &Request<Incoming>) -> Result<(), Problem> {
     let title = "browsers may not change anything";
     let detail = "a request with an Origin header comes from a web page; nothing was changed";
     Err(Problem::new(StatusCode::FORBIDDEN, "origin", title, detail))
+}
+
+async fn body(request: Request<Incoming>) -> Result<Bytes, Problem> {
+    let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
+    body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        let title = "the body could not be read; nothing was changed";
+        let detail = format!("{error}: at most {BODY_BYTES_MAX} bytes");
+        Problem::new(StatusCode::BAD_REQUEST, "bad-body", title, detail)
+    })
+}
+
+/// A key as the log may have it: who knows the key finds it again, and nobody else learns it.
+fn hashed(key: &[u8]) -> String {
+    Sha256::digest(key).iter().take(6).fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
+        text
+    })
 }
 
 fn not_ready(why: &'static str) -> Problem {

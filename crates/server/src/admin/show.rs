@@ -36,6 +36,13 @@ pub(super) fn health(admin: &Admin) -> Value {
         let reason = "scripts may not read the clock of Redis: time is reckoned by each instance";
         reasons.push(reason.to_owned());
     }
+    let overrides = admin.overrides.snapshot();
+    if let Some((since, error)) = overrides.is_out_of_reach() {
+        let seconds = since.elapsed().as_secs();
+        reasons.push(format!(
+            "the board of overrides has been out of reach for {seconds} s ({error}); those that are known hold on"
+        ));
+    }
     let refused = reloads.failure.as_ref().map(
         |Failure { at, why }| json!({ "file": admin.about.file, "at": when(*at), "problems": problems(why) }),
     );
@@ -49,6 +56,7 @@ pub(super) fn health(admin: &Admin) -> Value {
         "instances": health.instances,
         "policy_version": health.policy_version,
         "policy_sha256": reloads.in_force.digest.to_string(),
+        "overrides": overrides.known.len(),
         "refused_file": refused,
     })
 }

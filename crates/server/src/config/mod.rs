@@ -30,6 +30,7 @@ use crate::net::open::Proxies;
 use crate::net::tls::TlsFiles;
 use policy::PolicyConfig;
 pub(crate) use problems::Problems;
+pub(crate) use section::parse_span;
 pub(crate) use source::{Digest, Source};
 
 /// The configuration that is in force when no file is given, and the documentation of all others.

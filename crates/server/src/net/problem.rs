@@ -69,6 +69,13 @@ impl Problem {
         )
     }
 
+    /// A field that will not do, where something was to be changed.
+    pub(crate) fn unchanged(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let mut problem = Problem::field(field, detail);
+        problem.document.title = "a field is not acceptable; nothing was changed";
+        problem
+    }
+
     fn with_header(mut self, name: HeaderName, value: &'static str) -> Problem {
         self.document.header = Some((name, value));
         self

@@ -18,6 +18,7 @@ use tollgate::{Micros, Policy, clock};
 
 use crate::config::{Config, ConfigError, Digest, Overrides, Source};
 use crate::engine::Engine;
+use crate::overrides::Overrides as KeyOverrides;
 use crate::telemetry::control::ControlMetrics;
 
 pub(crate) use watch::watch;
@@ -32,6 +33,8 @@ pub(crate) struct Reloader {
     flags: Overrides,
     /// What the process runs with, of which only the policy changes.
     started: Config,
+    /// Made for the rules of a policy, and so made again for those of another.
+    overrides: Arc<KeyOverrides>,
     metrics: Arc<ControlMetrics>,
     /// What was read last, good or bad. Held by whoever reloads.
     tried: Mutex<Seen>,
@@ -114,6 +117,7 @@ impl Reloader {
         config: Config,
         flags: Overrides,
         digest: Digest,
+        overrides: Arc<KeyOverrides>,
         metrics: Arc<ControlMetrics>,
     ) -> Reloader {
         let in_force = InForce {
@@ -124,7 +128,8 @@ impl Reloader {
         };
         let status = Status { in_force, failure: None };
         let tried = Mutex::new(Ok(digest));
-        Reloader { engine, flags, started: config, metrics, tried, status: ArcSwap::from_pointee(status) }
+        let status = ArcSwap::from_pointee(status);
+        Reloader { engine, flags, started: config, overrides, metrics, tried, status }
     }
 
     /// What came of the reloads so far.
@@ -168,6 +173,7 @@ impl Reloader {
             Err(error) => return self.refused(trigger, ConfigError::NoPolicy(error)),
         };
         self.engine.swap_policy(&policy);
+        self.overrides.reapply().await;
         let restart_needed = self.started.differs_in(&config);
         let in_force = InForce { version, digest, loaded: clock::wall(), restart_needed };
         tracing::info!(

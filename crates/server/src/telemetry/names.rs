@@ -30,6 +30,10 @@ pub(crate) const POLICY_RULES: &str = "policy_rules";
 pub(crate) const POLICY_RELOADS: &str = "policy_reloads";
 /// 1 while the file was refused and an older policy is in force.
 pub(crate) const POLICY_RELOAD_FAILED: &str = "policy_reload_failed";
+/// Overrides of single keys that are known here.
+pub(crate) const OVERRIDES: &str = "overrides";
+/// 1 while the board of overrides is out of reach.
+pub(crate) const BOARD_UNREACHABLE: &str = "overrides_board_unreachable";
 
 /// `{operation, result}`: calls to Redis.
 pub(crate) const REDIS_OPERATIONS: &str = "redis_operations";

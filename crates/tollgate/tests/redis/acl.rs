@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use testkit::{RedisClient, RedisServer, Reply, unique_prefix};
 use tollgate::calendar::{CalendarUnit, ZonedCalendar};
+use tollgate::core::board::Notice;
 use tollgate::core::store::{ErrorClass, Store, StoreError};
 use tollgate::store::redis::{Layout, RedisConfig, RedisStore};
 use tollgate::{Algorithm, Kind};
@@ -59,7 +60,7 @@ async fn denied(server: &RedisServer) -> BTreeSet<String> {
 }
 
 /// Every algorithm and every verb, allowed and refused, alone and together, on values of ours and of
-/// others, then a heartbeat and what it asks Redis about itself. What failed, in words.
+/// others, the notice board, then a heartbeat and what it asks Redis about itself. What failed, in words.
 async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: bool) -> Vec<String> {
     let mut config = config_of(server, "tollgate", prefix, layout);
     config.functions = functions;
@@ -90,6 +91,10 @@ async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: boo
     let keys: Vec<_> = limits.iter().map(Limit::key).collect();
     expect("forget".into(), store.forget(&keys).await);
     expect("take what was forgotten".into(), store.take(&checks).await.map(drop));
+    let notice = Notice { text: b"text", keep_for: Duration::from_secs(1) };
+    expect("post".into(), store.post(b"name", Some(notice)).await.map(drop));
+    expect("board".into(), store.board(0).await.map(drop));
+    expect("take down".into(), store.post(b"name", None).await.map(drop));
     let heartbeat = store.heartbeat().await;
     let is_surveying = heartbeat.is_ok();
     expect("heartbeat".into(), heartbeat.map(drop));

@@ -5,6 +5,7 @@
 //! windows that were stale) is followed by another call.
 
 mod anchor;
+mod board;
 mod call;
 mod classify;
 mod config;
@@ -30,6 +31,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tollgate_core::algorithm::Algorithm;
+use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
@@ -409,6 +411,14 @@ impl Store for RedisStore {
             Reply::Error(message) => Err(answered(&message)),
             _ => Err(reply::bad("not an integer")),
         }
+    }
+
+    async fn post(&self, name: &[u8], notice: Option<Notice<'_>>) -> Result<Post, StoreError> {
+        self.post_notice(name, notice).await
+    }
+
+    async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
+        self.board_since(seen).await
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

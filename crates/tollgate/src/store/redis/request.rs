@@ -43,6 +43,11 @@ impl Naming {
         }
     }
 
+    /// The keys of the notice board: its notices, and its head. Neither can be a subject's.
+    pub(super) fn board(&self) -> [String; 2] {
+        ["", "=head"].map(|end| format!("{}{{board}}{end}", self.head))
+    }
+
     /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`.
     ///
     /// A long subject is hashed, marked with `~`, which no encoded subject begins with.
@@ -170,7 +175,7 @@ impl Naming {
 }
 
 /// How to call, what, and the number of its keys.
-fn head(out: &mut Vec<u8>, called: Called<'_>, keys: usize) {
+pub(super) fn head(out: &mut Vec<u8>, called: Called<'_>, keys: usize) {
     let name = match called {
         Called::Function(name) => {
             out.extend_from_slice(b"$5\r\nFCALL\r\n");

@@ -43,6 +43,8 @@ pub(super) struct Library {
     peek: String,
     refund: String,
     heartbeat: String,
+    post: String,
+    board: String,
     fast: String,
 }
 
@@ -75,6 +77,8 @@ pub(super) struct Scripts {
     by_verb: [[Script; 5]; 3],
     fast: Option<Script>,
     heartbeat: Script,
+    post: Script,
+    board: Script,
 }
 
 const FAST: &str = include_str!("../../../scripts/token_bucket_fast.lua");
@@ -85,6 +89,8 @@ const DISPATCH: &str = include_str!("../../../scripts/dispatch.lua");
 const TAKE: &str = include_str!("../../../scripts/take.lua");
 const REFUND: &str = include_str!("../../../scripts/refund.lua");
 const HEARTBEAT: &str = include_str!("../../../scripts/heartbeat.lua");
+const POST: &str = include_str!("../../../scripts/post.lua");
+const BOARD: &str = include_str!("../../../scripts/board.lua");
 const LIBRARY: &str = include_str!("../../../scripts/library.lua");
 
 const CONSTANTS: &str = "local ALLOWED, DENIED, NEVER, STALE = 0, 1, 2, 3\n\
@@ -125,6 +131,8 @@ impl Scripts {
             fast: (layout == Layout::Packed).then(fast),
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
             heartbeat: Script::new(&["#!lua\n", HEARTBEAT].concat()),
+            post: Script::new(&["#!lua\n", POST].concat()),
+            board: Script::new(&["#!lua flags=no-writes\n", BOARD].concat()),
         }
     }
 
@@ -146,6 +154,16 @@ impl Scripts {
     pub(super) fn fast(&self) -> Option<Entry<'_>> {
         let script = self.fast.as_ref()?;
         Some(Entry { function: &self.library.fast, script, only_looks: false })
+    }
+
+    /// Puts a notice on the board.
+    pub(super) fn post(&self) -> Entry<'_> {
+        Entry { function: &self.library.post, script: &self.post, only_looks: false }
+    }
+
+    /// Shows the board.
+    pub(super) fn board(&self) -> Entry<'_> {
+        Entry { function: &self.library.board, script: &self.board, only_looks: true }
     }
 
     /// Shows an instance alive.
@@ -172,6 +190,8 @@ impl Library {
             peek: function("peek"),
             refund: function("refund"),
             heartbeat: function("heartbeat"),
+            post: function("post"),
+            board: function("board"),
             fast: function("fast"),
         }
     }
@@ -215,6 +235,10 @@ fn library(layout: Layout) -> String {
         text.extend([FAST_LIBRARY, FAST, "return take(KEYS, ARGV)\nend)\n"]);
     }
     text.extend(["redis.register_function('LIBRARY_heartbeat', function(KEYS, ARGV)\n", HEARTBEAT, "end)\n"]);
+    text.extend(["redis.register_function('LIBRARY_post', function(KEYS, ARGV)\n", POST, "end)\n"]);
+    // Flagged as a peek is.
+    text.push_str("redis.register_function({ function_name = 'LIBRARY_board', flags = { 'no-writes' },\n");
+    text.extend(["callback = function(KEYS, ARGV)\n", BOARD, "end })\n"]);
     text
 }
 
