@@ -19,6 +19,11 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
             &["run", "--release", "--locked", "-p", "bench", "--", "http"],
         ],
     ),
+    (
+        "policy",
+        "instructions per match with one rule and with ten thousand (needs valgrind)",
+        &[&["run", "--release", "--locked", "-p", "bench", "--", "policy"]],
+    ),
 ];
 
 #[derive(Debug, clap::Args)]

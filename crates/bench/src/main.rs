@@ -5,6 +5,7 @@
 
 mod http;
 mod memory;
+mod policy;
 mod redis;
 
 use anyhow::{Result, bail};
@@ -17,7 +18,11 @@ fn main() -> Result<()> {
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
         ["http"] => http::run(),
+        ["policy"] => policy::run(),
+        ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
-        _ => bail!("usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench http"),
+        _ => bail!(
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench http | bench policy"
+        ),
     }
 }

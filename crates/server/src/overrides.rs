@@ -132,7 +132,10 @@ impl Change {
         let limits = rule.limits();
         if texts.len() != limits.len() {
             let why = format!("rule \"{}\" has {} limits: give one for each", rule.name(), limits.len());
-            return Err(Misfit { at: None, problem: LimitProblem { field: "limits", why, is_conflict: false } });
+            return Err(Misfit {
+                at: None,
+                problem: LimitProblem { field: "limits", why, is_conflict: false },
+            });
         }
         let built = limits.iter().zip(texts).enumerate().map(|(at, (limit, text))| {
             text.build(limit, log_max).map_err(|problem| Misfit { at: Some(at), problem })
