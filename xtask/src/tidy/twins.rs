@@ -20,7 +20,6 @@ const NOT_ALGORITHMS: &[(&str, &str)] = &[
     ("dispatch", "picks the twin, for asks of several kinds"),
     ("heartbeat", "shows an instance alive"),
     ("post", "puts a notice on the board"),
-    ("board", "shows the board"),
     ("layout_packed", "loads and saves state as one string"),
     ("layout_hash", "loads and saves state as a hash"),
     ("numbers", "arithmetic that does not fit into a double"),

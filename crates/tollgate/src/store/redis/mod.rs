@@ -40,7 +40,6 @@ use tollgate_core::units::Micros;
 
 use crate::clock;
 use anchor::Anchor;
-use board::BoardScripts;
 use classify::{answered, class_of};
 use dial::time_of;
 use link::{Link, Shared};
@@ -70,7 +69,7 @@ pub struct RedisStore {
     id: usize,
     shared: Arc<Shared>,
     scripts: Scripts,
-    board_scripts: BoardScripts,
+    post_script: Script,
     naming: Naming,
     /// One connection per thread that asks, up to `pool_size`.
     slots: Vec<Slot>,
@@ -152,7 +151,7 @@ impl RedisStore {
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
             scripts: Scripts::new(config.layout),
-            board_scripts: BoardScripts::new(),
+            post_script: board::post_script(),
             naming: Naming::new(&config.key_prefix, config.layout, ttl_ms_min),
             slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
             slots_given: AtomicUsize::new(0),
