@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its own part of this")]
 
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use testkit::Child;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// How long a healthy server may take to say anything; far beyond what it takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -168,6 +168,13 @@ impl Client {
     /// Connects.
     pub(crate) async fn connect(address: SocketAddr) -> Client {
         Client { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
+    }
+
+    /// Connects from an address of this machine's, of which loopback has millions.
+    pub(crate) async fn connect_from(source: IpAddr, address: SocketAddr) -> Client {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(source, 0)).unwrap();
+        Client { stream: socket.connect(address).await.unwrap(), read: Vec::new() }
     }
 
     /// One request and its answer.
