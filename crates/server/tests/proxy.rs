@@ -116,8 +116,8 @@ async fn what_is_no_network_is_refused_by_its_place() {
     let (code, output) = refused(&["--config", file.path().to_str().unwrap()]).await;
     assert_eq!(code, 2, "{output}");
     for (place, says) in [
-        (":2:32: listen.proxy_protocol[1]", "bits set behind its prefix"),
-        ("listen.proxy_protocol[2]", "is not a network: use 10.0.0.0/8"),
+        (":2:32: listen.proxy_protocol[1]", "bits beyond its prefix"),
+        ("listen.proxy_protocol[2]", "is no range of addresses"),
         ("listen.proxy_protocol[3]", "must be a network"),
     ] {
         let found = output.lines().find(|line| line.contains(place));

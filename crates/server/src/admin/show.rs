@@ -7,6 +7,7 @@ use tollgate::{Micros, OnOutage, Policy};
 
 use super::Admin;
 use super::reload::problems;
+use crate::config::policy::print;
 use crate::limit::rate_in_words;
 use crate::reload::{Failure, InForce};
 use crate::shutdown::Phase;
@@ -91,6 +92,8 @@ pub(super) fn policy(admin: &Admin) -> Value {
         "allow": entries(policy.allow()),
         "deny": entries(policy.deny()),
         "rules": rules,
+        // The whole of it, as a file that says the same.
+        "yaml": print(&policy, admin.about.on_outage),
     })
 }
 
