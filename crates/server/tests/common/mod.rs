@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its own part of this")]
 
-use std::io::Write as _;
-use std::net::SocketAddr;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use testkit::Child;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// How long a healthy server may take to say anything; far beyond what it takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -134,10 +134,29 @@ impl Client {
         Client { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
     }
 
+    /// Connects from one of loopback's many addresses; fails if nobody listens.
+    pub(crate) async fn connect_from(from: IpAddr, address: SocketAddr) -> io::Result<Client> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        Ok(Client { stream: socket.connect(address).await?, read: Vec::new() })
+    }
+
     /// One request and its answer.
     pub(crate) async fn send(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+        self.send_to("test", method, path, headers, body).await
+    }
+
+    /// The same to a host of this name.
+    pub(crate) async fn send_to(
+        &mut self,
+        host: &str,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Answer {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n{headers}\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n{headers}\r\n",
             body.len()
         );
         // One that is refused early may not be read to its end; the answer still comes.
