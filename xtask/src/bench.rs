@@ -4,12 +4,27 @@ use anyhow::{Context, Result};
 
 use crate::command;
 
-/// Name, what it measures, and the cargo command that measures it.
-const BENCHES: &[(&str, &str, &[&str])] = &[(
-    "core",
-    "memory store beside governor, scripts beside the decision record, a check beside PING",
-    &["run", "--release", "--locked", "-p", "bench", "--", "core"],
-)];
+/// Name, what it measures, and the cargo commands that measure it; the last gets the caller's words, too.
+const BENCHES: &[(&str, &str, &[&[&str]])] = &[
+    (
+        "core",
+        "memory store beside governor, scripts beside the decision record, a check beside PING",
+        &[&["run", "--release", "--locked", "-p", "bench", "--", "core"]],
+    ),
+    (
+        "http",
+        "the server's CPU per check over HTTP beside Redis' per PING (needs wrk)",
+        &[
+            &["build", "--release", "--locked", "-p", "tollgate-server"],
+            &["run", "--release", "--locked", "-p", "bench", "--", "http"],
+        ],
+    ),
+    (
+        "policy",
+        "instructions per match with one rule and with ten thousand (needs valgrind)",
+        &[&["run", "--release", "--locked", "-p", "bench", "--", "policy"]],
+    ),
+];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -21,10 +36,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (_, what, line) = BENCHES.iter().find(|(name, ..)| *name == args.name).with_context(|| {
+    let (_, what, lines) = BENCHES.iter().find(|(name, ..)| *name == args.name).with_context(|| {
         let known = BENCHES.iter().map(|(name, what, _)| format!("  {name:<8} {what}"));
         format!("no bench is named {:?}; there are:\n{}", args.name, known.collect::<Vec<_>>().join("\n"))
     })?;
     println!("bench {}: {what}", args.name);
-    command::run(command::cargo(line)?.args(&args.rest))
+    let (last, first) = lines.split_last().context("a bench has a command")?;
+    for line in first {
+        command::run(&mut command::cargo(line)?)?;
+    }
+    command::run(command::cargo(last)?.args(&args.rest))
 }

@@ -76,7 +76,7 @@ fn carry_out(work: &Work) -> Result<()> {
         Work::Cargo(lines) => lines.iter().try_for_each(|line| cargo(line)),
         Work::Tests { package, folder, which } => {
             let tests = binaries(folder, which)?;
-            let mut line = vec!["test", "--locked", "-p", package];
+            let mut line = vec!["test", "--locked", "--all-features", "-p", package];
             line.extend(tests.iter().flat_map(|test| ["--test", test]));
             cargo(&line)
         }

@@ -3,7 +3,9 @@
 //! One module per part; each prints a table in Markdown.
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+mod http;
 mod memory;
+mod policy;
 mod redis;
 
 use anyhow::{Result, bail};
@@ -15,7 +17,12 @@ fn main() -> Result<()> {
         ["core", "redis"] => redis::run(),
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
+        ["http"] => http::run(),
+        ["policy"] => policy::run(),
+        ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
-        _ => bail!("usage: bench core [redis|time|quick|decide|bytes|instructions]..."),
+        _ => bail!(
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench http | bench policy"
+        ),
     }
 }

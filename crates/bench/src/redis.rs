@@ -1,7 +1,9 @@
 //! What a check costs Redis, and how long it takes, beside what we would be replacing.
 //!
-//! Redis' own `INFO commandstats` says how long each `EVALSHA` took inside Redis. All contestants run
-//! in the same minute against the same server, by turns, and the median of the rounds counts.
+//! Redis' own `INFO commandstats` says how long each `FCALL` or `EVALSHA` took inside Redis. All
+//! contestants run in the same minute against the same server, by turns and in another order each
+//! round, for whoever comes next finds the caches as the one before has left them. The median of
+//! the rounds counts.
 
 use std::time::{Duration, Instant};
 
@@ -34,16 +36,35 @@ pub(crate) fn run() -> Result<()> {
 /// One contestant: a name, and how to make so many calls.
 enum Contestant {
     Record,
-    Ours { layout: Layout, kind: Kind, checks: usize, rate: &'static str },
+    Ours(Ours),
+}
+
+/// Our own way to ask.
+struct Ours {
+    layout: Layout,
+    functions: bool,
+    kind: Kind,
+    checks: usize,
+    rate: &'static str,
+    /// How many costs take turns, from one up.
+    costs: u32,
+}
+
+impl Ours {
+    fn new(layout: Layout, kind: Kind, checks: usize, rate: &'static str) -> Ours {
+        Ours { layout, functions: true, kind, checks, rate, costs: 1 }
+    }
 }
 
 impl Contestant {
     fn name(&self) -> String {
         match self {
             Contestant::Record => "decision record 000's script".to_owned(),
-            Contestant::Ours { layout, kind, checks, rate } => {
+            Contestant::Ours(Ours { layout, functions, kind, checks, rate, costs }) => {
                 let plural = if *checks == 1 { "check" } else { "checks" };
-                format!("{kind}, {}, {checks} {plural}, {rate}", layout.name())
+                let way = if *functions { "" } else { ", by script" };
+                let costs = if *costs == 1 { "" } else { ", costs by turns" };
+                format!("{kind}, {}, {checks} {plural}, {rate}{costs}{way}", layout.name())
             }
         }
     }
@@ -51,12 +72,17 @@ impl Contestant {
 
 async fn cost() -> Result<()> {
     let server = RedisServer::start().await;
-    let mut admin = server.admin().await;
+    // A Redis holds one layout, and not the library of the other.
+    let hash_server = RedisServer::start().await;
+    let (mut admin, mut hash_admin) = (server.admin().await, hash_server.admin().await);
     let sha = admin.command(&["SCRIPT", "LOAD", RECORD]).await?.text();
-    let ours = |layout, kind, checks, rate| Contestant::Ours { layout, kind, checks, rate };
+    let ours = |layout, kind, checks, rate| Contestant::Ours(Ours::new(layout, kind, checks, rate));
+    let bucket = || Ours::new(Layout::Packed, Kind::TokenBucket, 1, "1000/min");
     let mut contestants = vec![
         Contestant::Record,
-        ours(Layout::Packed, Kind::TokenBucket, 1, "1000/min"),
+        Contestant::Ours(bucket()),
+        Contestant::Ours(Ours { costs: 2, ..bucket() }),
+        Contestant::Ours(Ours { functions: false, ..bucket() }),
         ours(Layout::Packed, Kind::TokenBucket, 1, "1000/s"),
         ours(Layout::Packed, Kind::TokenBucket, 1, "1/h"),
         ours(Layout::Packed, Kind::TokenBucket, 3, "1000/min"),
@@ -68,19 +94,24 @@ async fn cost() -> Result<()> {
     }
 
     let mut figures = vec![Vec::new(); contestants.len()];
+    let mut order: Vec<usize> = (0..contestants.len()).collect();
     // The first round creates the keys, visits them again, and is not counted.
     for round in 0..=ROUNDS {
-        for (contestant, figures) in contestants.iter().zip(&mut figures) {
+        fastrand::shuffle(&mut order);
+        for &at in &order {
             let calls = if round == 0 { 2 * KEYS as usize } else { CALLS };
+            let contestant = &contestants[at];
+            let (server, admin) = match contestant {
+                Contestant::Ours(Ours { layout: Layout::Hash, .. }) => (&hash_server, &mut hash_admin),
+                _ => (&server, &mut admin),
+            };
             admin.command(&["CONFIG", "RESETSTAT"]).await?;
             match contestant {
-                Contestant::Record => record_calls(&mut admin, &sha, round, calls).await?,
-                Contestant::Ours { layout, kind, checks, rate } => {
-                    our_calls(&server, *layout, *kind, *checks, rate, round, calls).await?;
-                }
+                Contestant::Record => record_calls(admin, &sha, round, calls).await?,
+                Contestant::Ours(ours) => our_calls(server, ours, round, calls).await?,
             }
             if round > 0 {
-                figures.push(micros_per_evalsha(&mut admin).await?);
+                figures[at].push(micros_per_call(admin).await?);
             }
         }
     }
@@ -88,7 +119,7 @@ async fn cost() -> Result<()> {
     println!(
         "\n### Redis CPU per call (`INFO commandstats`, {KEYS} keys, {ROUNDS} rounds of {CALLS} calls by turns, median)\n"
     );
-    println!("| script | µs per call | × the record's |\n|---|---|---|");
+    println!("| ask | µs per call | × the record's |\n|---|---|---|");
     for (contestant, micros) in contestants.iter().zip(&medians) {
         println!("| {} | {micros:.2} | {:.2} |", contestant.name(), micros / medians[0]);
     }
@@ -116,20 +147,18 @@ async fn record_calls(client: &mut RedisClient, sha: &str, round: usize, calls: 
     Ok(())
 }
 
-async fn our_calls(
-    server: &RedisServer,
-    layout: Layout,
-    kind: Kind,
-    checks: usize,
-    rate: &str,
-    round: usize,
-    calls: usize,
-) -> Result<()> {
+async fn our_calls(server: &RedisServer, ours: &Ours, round: usize, calls: usize) -> Result<()> {
+    let Ours { layout, functions, kind, checks, rate, costs } = *ours;
     let mut config = RedisConfig::new(RedisUrl::parse(&server.url())?);
     config.layout = layout;
+    config.functions = functions;
     config.read_timeout = Duration::from_secs(5); // a busy machine is no outage
     // As long as the default prefix, and no two contestants share keys.
-    let rate_letter = rate.chars().last().unwrap_or('s');
+    let rate_letter = match (functions, costs) {
+        (true, 1) => rate.chars().last().unwrap_or('s'),
+        (true, _) => 'c',
+        (false, _) => 'e',
+    };
     config.key_prefix = format!("{rate_letter}{checks}");
     let store = RedisStore::new(config)?;
     let algorithm = Algorithm::try_new(kind, Rate::parse(rate)?, None, 10_000)?;
@@ -138,13 +167,10 @@ async fn our_calls(
         let (store, algorithm, scopes) = (&store, &algorithm, &scopes);
         async move {
             let subject = format!("user:{}", key_of(round, call));
+            let cost = Cost::new(1 + u32::try_from(call).unwrap_or(0) % costs).unwrap_or(Cost::ONE);
             let checks: Vec<Check<'_>> = scopes
                 .iter()
-                .map(|scope| Check {
-                    key: Key { scope, subject: subject.as_bytes() },
-                    algorithm,
-                    cost: Cost::ONE,
-                })
+                .map(|scope| Check { key: Key { scope, subject: subject.as_bytes() }, algorithm, cost })
                 .collect();
             store.take(&checks).await
         }
@@ -183,13 +209,21 @@ async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     outputs.into_iter().flatten().collect()
 }
 
-async fn micros_per_evalsha(admin: &mut RedisClient) -> Result<f64> {
+/// How long a call took in Redis, by whichever way it was called.
+async fn micros_per_call(admin: &mut RedisClient) -> Result<f64> {
     let info = admin.command(&["INFO", "commandstats"]).await?.text();
-    let line =
-        info.lines().find(|line| line.starts_with("cmdstat_evalsha:")).context("no EVALSHA was counted")?;
-    let field =
-        line.split(',').find_map(|part| part.strip_prefix("usec_per_call=")).context("no such field")?;
-    Ok(field.parse()?)
+    let (mut calls, mut micros) = (0.0, 0.0);
+    for command in ["cmdstat_fcall:", "cmdstat_evalsha:"] {
+        let Some(line) = info.lines().find_map(|line| line.strip_prefix(command)) else { continue };
+        let field = |name: &str| -> Result<f64> {
+            let text = line.split(',').find_map(|part| part.strip_prefix(name)).context("no such field")?;
+            Ok(text.parse()?)
+        };
+        calls += field("calls=")?;
+        micros += field("usec=")?;
+    }
+    anyhow::ensure!(calls > 0.0, "no call was counted");
+    Ok(micros / calls)
 }
 
 /// How long a check takes beside a PING on the same connection, by turns.

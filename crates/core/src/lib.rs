@@ -15,13 +15,15 @@
 //! 5. [`decision`] and [`verdict`]: the store's answer, and the engine's.
 //! 6. [`ask`] and [`policy`]: the question, and the rules that turn it into checks; [`attributes`] and
 //!    [`address`] are what a question can say about a call.
-//! 7. [`store`]: the one seam between deciding and remembering.
+//! 7. [`store`]: the one seam between deciding and remembering; [`board`] is what instances leave there
+//!    for each other.
 #![deny(clippy::float_arithmetic, clippy::arithmetic_side_effects)]
 
 pub mod address;
 pub mod algorithm;
 pub mod ask;
 pub mod attributes;
+pub mod board;
 pub mod check;
 pub mod decision;
 pub mod few;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
 
+use crate::board::{Board, Notice, Post};
 use crate::check::{Check, Refund};
 use crate::decision::{Decision, Refunded};
 use crate::few::Few;
@@ -38,6 +39,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// Forgets keys: their next visitors find whole limits.
     fn forget(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Puts a notice on the board for all instances to see, in the place of any other of that name; or
+    /// takes it down.
+    fn post(
+        &self,
+        name: &[u8],
+        notice: Option<Notice<'_>>,
+    ) -> impl Future<Output = Result<Post, StoreError>> + Send;
+
+    /// What is on the board, unless it is still as it was in version `seen`. Zero has seen none.
+    fn board(&self, seen: u64) -> impl Future<Output = Result<Option<Board>, StoreError>> + Send;
 
     /// Called about once a second: a shared store shows this instance alive, by writing as a take
     /// would, and says how many are; an embedded one may tidy up. An open guard probes with it.

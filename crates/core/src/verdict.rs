@@ -99,7 +99,7 @@ impl Judged {
             want: entry.want,
             role: entry.role,
             subject: entry.kind,
-            window: entry.algorithm.time_to_whole(),
+            window: entry.algorithm.window(),
             decision,
         }
     }

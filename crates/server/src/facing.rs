@@ -1,17 +1,19 @@
 //! How callers are seen, and how they are answered, over HTTP.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
+use tollgate::Policy;
 use tollgate::answer::Style;
 use tollgate::identity::Identity;
 
-/// Who is asking, and how a verdict is said.
+/// Who is asking, and how a verdict is said. Travels with the policy, so that both are of one reload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facing {
     pub(crate) identity: Identity,
     pub(crate) style: Style,
 }
 
-/// The one in force: a reload swaps it.
-pub(crate) type SharedFacing = Arc<ArcSwap<Facing>>;
+impl Facing {
+    /// What travels with a policy; every policy of the server has one.
+    pub(crate) fn of(policy: &Policy) -> Option<&Facing> {
+        policy.companion()
+    }
+}

@@ -36,6 +36,8 @@ pub(crate) struct LimitProblem {
     pub(crate) field: &'static str,
     /// What is wrong, and what is allowed.
     pub(crate) why: String,
+    /// Whether the field is right by itself, and cannot be kept together with the others.
+    pub(crate) is_conflict: bool,
 }
 
 /// A limit that can be kept, and the period it was written with.
@@ -60,7 +62,7 @@ impl Written<'_> {
 }
 
 fn by_calendar(kind: Kind, rate: Rate, burst: Option<u32>, zone: &str) -> Result<Algorithm, LimitProblem> {
-    let problem = |why: &str| LimitProblem { field: "time_zone", why: why.to_owned() };
+    let problem = |why: &str| LimitProblem { field: "time_zone", why: why.to_owned(), is_conflict: false };
     if kind != Kind::FixedWindow {
         return Err(problem("only fixed_window follows a calendar: leave time_zone out"));
     }
@@ -86,7 +88,7 @@ fn blame(error: &LimitError) -> LimitProblem {
         LimitError::UnknownAlgorithm { .. } => "algorithm",
         _ => "limit",
     };
-    LimitProblem { field, why: error.to_string() }
+    LimitProblem { field, why: error.to_string(), is_conflict: matches!(error, LimitError::NotExact { .. }) }
 }
 
 /// A limit's rate in the largest usual unit that states it in whole numbers: `100/s`, `5/min`.

@@ -1,8 +1,8 @@
 //! The server and the command line of Tollgate.
 //!
 //! In reading order: `cli` reads flags, `config` checks them and the file, `run` puts everything
-//! together; `doors` and `admin` answer, on what `net` gives them; `telemetry` shows what happened;
-//! `shutdown` and `worker` are the life of the process and of its threads.
+//! together; `doors` and `admin` answer, on what `net` gives them; `reload` puts another policy in force
+//! and `overrides` other limits for single keys; `telemetry` shows what happened; `shutdown` and `worker` are the life of the process and of its threads.
 
 mod admin;
 mod cli;
@@ -12,6 +12,8 @@ mod engine;
 mod facing;
 mod limit;
 mod net;
+mod overrides;
+mod reload;
 mod run;
 mod shutdown;
 mod telemetry;

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tollgate::clock;
 use tollgate::core::policy::PolicyError;
@@ -17,23 +17,21 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
 
 use crate::admin::{About, Admin};
-use crate::config::Config;
+use crate::config::{Config, Digest, Overrides as Flags};
 use crate::doors::http::HttpDoor;
 use crate::engine::Engine;
-use crate::facing::SharedFacing;
 use crate::net::bind::{self, BindError, Bound};
 use crate::net::gate::Gate;
 use crate::net::open::{Opening, Proxies};
 use crate::net::serve::{Bounds, serve};
 use crate::net::tls::{self, Tls, TlsError, TlsFiles};
+use crate::overrides::{self, Overrides};
+use crate::reload::{self, Reloader};
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::EngineMetrics;
 use crate::welcome::Welcome;
 use crate::worker::Worker;
-
-/// The version of the policy a server starts with.
-const FIRST_VERSION: u64 = 1;
 
 /// The admin door serves people and probes; it needs few connections.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
@@ -77,7 +75,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn run(config: &Config) -> Result<(), RunError> {
+pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), RunError> {
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
     let at = &config.listen;
     let http = at.http.as_ref().map(|at| bind::listeners("http", at, config.workers)).transpose()?;
@@ -88,22 +86,40 @@ pub(crate) fn run(config: &Config) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(system("cannot start the background runtime"))?;
-    background.block_on(serve_all(config, http, admin))
+    background.block_on(serve_all(config, flags, digest, http, admin))
 }
 
-async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -> Result<(), RunError> {
+async fn serve_all(
+    config: &Config,
+    flags: Flags,
+    digest: Digest,
+    http: Option<Bound>,
+    admin: Option<Bound>,
+) -> Result<(), RunError> {
+    // From here on SIGHUP reloads; before, it would have ended the process.
+    let hangup = signal(SignalKind::hangup()).map_err(system("cannot listen for SIGHUP"))?;
     let mut signals = Signals::listen().map_err(system("cannot listen for signals"))?;
     let (life, view) = Life::start();
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
-    let facing: SharedFacing = Arc::new(ArcSwap::from_pointee(config.facing.clone()));
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
     let welcome = Welcome::new(config, &engine.policy(), endpoint(&http), endpoint(&admin));
     let http_tls = secure("http", config.tls.http.as_ref())?;
     let admin_tls = secure("admin", config.tls.admin.as_ref())?;
 
+    let control = Arc::clone(&telemetry.control);
+    let log_max = config.limits.sliding_log_max;
+    let overrides = Arc::new(Overrides::new(engine.clone(), log_max, Arc::clone(&control)));
+    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on. A store that
+    // does not answer keeps nobody from starting.
+    let _ = overrides.look().await;
+    let kept = Arc::clone(&overrides);
+    let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, control);
+    let reloader = Arc::new(reloader);
     let mut beside = JoinSet::new();
+    beside.spawn(overrides::watch(Arc::clone(&overrides)));
+    beside.spawn(reload::watch(Arc::clone(&reloader), hangup));
     let watched: Vec<Arc<Tls>> = [&http_tls, &admin_tls].into_iter().flatten().cloned().collect();
     if !watched.is_empty() {
         let watch = tls::Watch::start(watched).map_err(system("cannot listen for SIGHUP"))?;
@@ -115,7 +131,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
         Some(mut bound) => {
             files.extend(bound.file.take());
             let opening = opening(config, config.listen.proxies.clone(), http_tls);
-            open_http(config, bound, &opening, &engine, &facing, &telemetry, &view)?
+            open_http(config, bound, &opening, &engine, &telemetry, &view)?
         }
         None => Vec::new(),
     };
@@ -124,11 +140,14 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
         let about = About {
             store: welcome.store.clone(),
             started: clock::instant(),
+            file: config.file.as_ref().map(|file| file.display().to_string()),
             on_outage: config.outage.on_outage,
+            client_time: config.redis.as_ref().is_some_and(|redis| redis.client_time),
         };
         let gate = Gate::new(config.tokens.admin.clone(), &endpoint);
         let opening = opening(config, Proxies::default(), admin_tls);
-        let admin = Arc::new(Admin { engine, telemetry, life: view, gate, about });
+        let admin =
+            Arc::new(Admin { engine, telemetry, reloader, overrides, log_max, life: view, gate, about });
         for listener in listeners {
             let listener = listener.serve().map_err(system("admin door"))?;
             // It outlives every drain, to say that there is one; a life of its own never closes it.
@@ -165,7 +184,7 @@ async fn serve_all(config: &Config, http: Option<Bound>, admin: Option<Bound>) -
 
 /// The engine, with its heartbeat on the runtime we are on.
 fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
-    let policy = config.policy.build(FIRST_VERSION)?;
+    let policy = reload::policy(config, reload::FIRST_VERSION)?;
     let store = match &config.redis {
         Some(redis) => AnyStore::Redis(RedisStore::new(redis.clone())?),
         None => AnyStore::Memory(memory(config)),
@@ -212,7 +231,6 @@ fn open_http(
     Bound { endpoint, listeners, .. }: Bound,
     opening: &Opening,
     engine: &Engine,
-    facing: &SharedFacing,
     telemetry: &Telemetry,
     view: &LifeView,
 ) -> Result<Vec<Worker>, RunError> {
@@ -221,7 +239,7 @@ fn open_http(
         let gate = Gate::new(config.tokens.http.clone(), &endpoint);
         let metrics = Arc::clone(&telemetry.http);
         let (log_max, patience) = (config.limits.sliding_log_max, config.limits.idle_timeout);
-        let door = HttpDoor::new(engine.clone(), Arc::clone(facing), gate, log_max, patience, metrics);
+        let door = HttpDoor::new(engine.clone(), gate, log_max, patience, metrics);
         let (opening, engine, view, bounds) = (opening.clone(), engine.clone(), view.clone(), bounds(config));
         let work = async move || {
             if let AnyStore::Redis(store) = engine.store() {

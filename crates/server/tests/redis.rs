@@ -102,6 +102,20 @@ async fn with_redis_away_each_rule_answers_as_it_says_and_comes_back_by_itself()
 }
 
 #[tokio::test]
+async fn functions_can_be_switched_off_and_a_metric_says_which_it_is() {
+    for (setting, shown, libraries) in [("", 1.0, 1), ("redis: { functions: false }\n", 0.0, 0)] {
+        let redis = RedisServer::start().await;
+        let file = config(&format!("{RULES}{setting}"));
+        let url = redis.url();
+        let server = Server::start_with(&["--config", file.path().to_str().unwrap(), "--redis", &url]).await;
+        let answer = server.check(r#"{"rule":"own","key":"ann"}"#).await;
+        assert_eq!((&answer["source"], &answer["remaining"]), (&json!("store"), &json!(99)), "{answer}");
+        assert_eq!(server.metric("tollgate_redis_functions").await, Some(shown), "{setting}");
+        assert_eq!(redis.command(&["FUNCTION", "LIST"]).await.array().len(), libraries, "{setting}");
+    }
+}
+
+#[tokio::test]
 async fn inspect_shows_any_bucket_in_words_and_in_json() {
     let redis = RedisServer::start().await;
     for layout in ["packed", "hash"] {

@@ -3,6 +3,7 @@
 //! A store is asked as the engine asks it, and its clock is moved by the test; nothing here knows
 //! where state lives. Each case has subjects of its own, so the store may be used by others.
 
+mod board;
 mod cases;
 mod limits;
 
@@ -58,4 +59,7 @@ pub async fn store_contract<S: Store>(store: &Arc<S>, time: &(impl TestTime + Sy
     cases::a_refund_of_a_log_is_done_once(&**store).await;
     cases::sixty_four_checks_are_one_ask(&**store).await;
     cases::many_at_once_spend_all_or_nothing(store).await;
+    board::a_notice_is_up_until_it_ends_or_is_taken_down(&**store, time).await;
+    board::a_board_is_given_once_for_every_change(&**store).await;
+    board::a_board_has_room_for_so_much(&**store, time).await;
 }

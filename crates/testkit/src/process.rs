@@ -123,6 +123,11 @@ impl Child {
         self.signal(Signal::TERM);
     }
 
+    /// Tells the process that its terminal is gone (SIGHUP), which daemons take for "read your files again".
+    pub fn hangup(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// Ends the process (SIGKILL) and reaps it. Does nothing to one that has ended.
     ///
     /// No SIGCONT comes first: SIGKILL ends a stopped process too, and a Redis that is woken up

@@ -1,8 +1,7 @@
-#!lua
 -- heartbeat.lua: show this instance alive, and count those that are.
 --
 -- It writes, as a take does, so that whatever keeps a take from working (memory, a replica, an
--- ACL, a missing script) shows here first.
+-- ACL, a missing function) shows here first.
 --
 -- KEYS[1]  the sorted set of instances, by the instant each was last seen
 -- ARGV     this instance's name; how long a silent one counts as alive, in microseconds; now, or 0

@@ -1,8 +1,8 @@
 -- layout_packed.lua: state as one string, a version byte and then fixed-width binary fields.
 --
--- The default: one GET to look and one SET, TTL included, to spend. Fields are little-endian.
+-- The default: one GET to look and one PSETEX, TTL included, to spend. Fields are little-endian.
 --
--- Every script begins with these; layout_hash.lua defines the same functions.
+-- Everything else begins with these; layout_hash.lua defines the same functions.
 local NOTHING, STATE, MALFORMED = 0, 1, 2
 
 -- Returns what was found and, for STATE, the fields that `format` describes, `size` bytes of them.
@@ -21,5 +21,5 @@ end
 
 -- Writes a body of packed fields, whatever was there before.
 local function save(key, ttl, body)
-  redis.call('SET', key, '\1' .. body, 'PX', ttl)
+  redis.call('PSETEX', key, ttl, '\1' .. body)
 end

@@ -1,48 +1,41 @@
 -- token_bucket_fast.lua: the commonest ask of all, decided before anything else is set up.
 --
--- One token bucket, packed, on Redis' clock, its limit unchanged and its time not stepped back.
--- Defining the functions of the general script costs as much as the whole decision, and so does
--- answering in integers, so this comes first and answers with what it wrote; the caller works the
--- numbers out. Whatever is unusual falls through to the general script below, which is a function
--- of its own, and the twin tests hold both to the same numbers.
+-- One token bucket, packed, on Redis' clock, its limit unchanged, its time not stepped back and the
+-- cost within its capacity. A general answer in integers costs a third of a decision, so this one
+-- answers with what it wrote, and the caller works the numbers out. Whatever is unusual falls through
+-- to take.lua, with the arguments put together at the end. The twin tests hold both to the same
+-- numbers.
 --
--- ARGV[1]  the limit as it stands at the end of a value (16 bytes), pour, cost * unit,
---          capacity * unit and renew_every (8 each, doubles), then the general script's arguments
--- ARGV[2]  the TTL in milliseconds as text
+-- fast_script.lua or fast_library.lua comes before it, and brings key, value, now and the arguments.
+--
+-- ARGV[1]  the limit as it stands at the end of a value (16 bytes); pour, cost * unit,
+--          capacity * unit, renew_every and the TTL in milliseconds (8 each, doubles)
 -- Reply    for a spend, units and instant as written (16 bytes) or the whole value (33); the value in
 --          an array of one if there was none; for a refusal, units, instant and a zero byte (17).
 --          If it falls through, what take.lua says.
-local call, key = redis.call, KEYS[1]
-local value = redis.pcall('GET', key)
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
-local limit, pour, needed, full, renew_every = struct.unpack('<c16dddd', ARGV[1])
 if not value then
-  if needed <= full then
-    local written = struct.pack('<Bddc16', 1, full - needed, now, limit)
-    call('SET', key, written, 'PX', ARGV[2])
-    return { written }
-  end
+  local written = pack('<Bddc16', 1, full - needed, now, limit)
+  -- Redis prints a number it is given with 17 digits, enough for every TTL.
+  call('PSETEX', key, ttl, written)
+  return { written }
 elseif #value == 33 then
-  local version, units, last_refill, under = struct.unpack('<Bddc16', value)
+  local version, units, last_refill, under = parse('<Bddc16', value)
   if under == limit and version == 1 and last_refill <= now and units >= 0 and units <= full then
     units = units + (now - last_refill) * pour
     if units > full then units = full end
-    if units >= needed then
-      -- Setting a TTL costs a fifth of a check, so it is set by the first spend of each period of
-      -- `renew_every`, long enough to outlast both that period and the refill after it. The others
-      -- write the two numbers that change where they stand.
-      if last_refill >= now - now % renew_every then
-        local written = struct.pack('<dd', units - needed, now)
-        call('SETRANGE', key, '1', written)
-        return written
-      end
-      local written = struct.pack('<Bddc16', 1, units - needed, now, limit)
-      call('SET', key, written, 'PX', ARGV[2])
+    if units < needed then return pack('<ddB', units, now, 0) end
+    -- Setting a TTL costs a fifth of a check, so it is set by the first spend of each period of
+    -- `renew_every`, long enough to outlast both that period and the refill after it. The others
+    -- write the two numbers that change where they stand.
+    if last_refill >= now - now % renew_every then
+      local written = pack('<dd', units - needed, now)
+      call('SETRANGE', key, '1', written)
       return written
-    elseif needed <= full then
-      return struct.pack('<ddB', units, now, 0)
     end
+    local written = pack('<Bddc16', 1, units - needed, now, limit)
+    call('PSETEX', key, ttl, written)
+    return written
   end
 end
-local ARGV = { '0', string.sub(ARGV[1], 49), ARGV[2] }
+local _, unit = parse('<I4I8', limit)
+local ARGV = { '0', pack('<BI4c16', 1, needed / unit, limit), string.format('%.0f', ttl) }

@@ -44,6 +44,13 @@ pub struct UnknownZone {
     pub name: String,
 }
 
+/// The names of all time zones that are known here, in order.
+pub fn zones() -> Vec<String> {
+    let mut names: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
+    names.sort_unstable();
+    names
+}
+
 impl ZonedCalendar {
     /// Windows of one `unit` in the zone of that IANA name.
     pub fn try_new(unit: CalendarUnit, zone: &str) -> Result<ZonedCalendar, UnknownZone> {
@@ -86,6 +93,14 @@ impl ZonedCalendar {
 }
 
 impl Calendar for ZonedCalendar {
+    fn usual_length(&self) -> Micros {
+        Micros::from_secs(match self.unit {
+            CalendarUnit::Day => 86_400,
+            CalendarUnit::Week => 7 * 86_400,
+            CalendarUnit::Month => 31 * 86_400,
+        })
+    }
+
     fn around(&self, now: Micros) -> Bounds {
         if let Some(recent) = &*self.recent.load()
             && recent.current <= now

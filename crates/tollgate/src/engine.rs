@@ -1,5 +1,6 @@
 //! The spine: one ask in, one verdict out, always.
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
@@ -8,9 +9,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tollgate_core::ask::{Ask, AskProblem, By, InlineLimit, Want};
+use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::Refund;
 use tollgate_core::decision::{Decision, Outcome, Verb};
 use tollgate_core::few::Few;
+use tollgate_core::key::Key;
 use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role};
 use tollgate_core::store::{Store, StoreError};
 use tollgate_core::units::Cost;
@@ -24,6 +27,9 @@ use crate::store::memory::MemoryStore;
 
 /// How often a healthy store hears from this instance.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
+
+/// How long whoever looks at the board waits for it. No ask does.
+const BOARD_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How often a store that was set aside is tried again.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
@@ -95,18 +101,28 @@ impl<S: Store> Engine<S> {
     ///
     /// hot path: 1 store round trip, 0 locks held across it, 0 allocations for one check.
     pub async fn decide(&self, ask: &Ask<'_>) -> Verdict {
-        self.judge(Verb::Take, ask).await
+        // One snapshot for the whole ask: a reload in mid-flight cannot mix old and new rules.
+        self.judge(Verb::Take, self.inner.policy.load_full(), ask).await
+    }
+
+    /// The same under a policy that the caller has looked into to read the ask: [`Engine::policy`] of a
+    /// moment ago. Rules and [companion](Policy::companion) are then of one reload.
+    pub async fn decide_under(&self, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
+        self.judge(Verb::Take, policy, ask).await
     }
 
     /// What [`Engine::decide`] would answer, without spending.
     pub async fn peek(&self, ask: &Ask<'_>) -> Verdict {
-        self.judge(Verb::Peek, ask).await
+        self.judge(Verb::Peek, self.inner.policy.load_full(), ask).await
     }
 
-    async fn judge(&self, verb: Verb, ask: &Ask<'_>) -> Verdict {
+    /// What [`Engine::decide_under`] would answer, without spending.
+    pub async fn peek_under(&self, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
+        self.judge(Verb::Peek, policy, ask).await
+    }
+
+    async fn judge(&self, verb: Verb, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
         let inner = &*self.inner;
-        // One snapshot for the whole ask: a reload in mid-flight cannot mix old and new rules.
-        let policy = inner.policy.load_full();
         let matched = policy.matched(ask);
         let (answer, source, checks) = match &matched {
             Err(problem) => (Answer::Invalid(problem.clone()), Source::Unlimited, Few::Many(Vec::new())),
@@ -150,9 +166,33 @@ impl<S: Store> Engine<S> {
     pub async fn forget(&self, ask: &Ask<'_>) -> Result<(), ForgetError> {
         let policy = self.inner.policy.load_full();
         let Matched { enforced, advisory, .. } = policy.matched(ask).map_err(ForgetError::Invalid)?;
-        let keys: Vec<_> = enforced.iter().chain(&advisory).map(|entry| entry.check().key).collect();
+        let mut keys: Vec<_> = enforced.iter().chain(&advisory).map(|entry| entry.check().key).collect();
+        // What a list or an override keeps from being asked for may still be remembered.
+        for want in ask.wants {
+            let (By::Rule(name) | By::RuleFor(name, _)) = want.by else { continue };
+            let Some(rule) = policy.rule(name) else { continue };
+            let limits = rule.limits().iter().chain(rule.candidate());
+            keys.extend(limits.map(|limit| Key { scope: limit.scope(), subject: want.key }));
+        }
+        let mut seen = HashSet::with_capacity(keys.len());
+        keys.retain(|key| seen.insert(*key));
+        if keys.is_empty() {
+            return Ok(());
+        }
         let call = self.inner.store.forget(&keys);
         self.inner.guard.run(Operation::Forget, call).await.map_err(ForgetError::Store)
+    }
+
+    /// Puts a notice on the board that all instances on this store see, or takes it down.
+    pub async fn post(&self, name: &[u8], notice: Option<Notice<'_>>) -> Result<Post, StoreError> {
+        let call = self.inner.store.post(name, notice);
+        self.inner.guard.aside(Operation::Post, BOARD_PATIENCE, call).await
+    }
+
+    /// What is on that board, unless it is still as it was in version `seen`.
+    pub async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
+        let call = self.inner.store.board(seen);
+        self.inner.guard.aside(Operation::Board, BOARD_PATIENCE, call).await
     }
 
     /// The plain call: may `key` pass `limit` once more?

@@ -131,6 +131,23 @@ impl Guard {
         result
     }
 
+    /// Runs one call that no ask waits for, for at most `patience` and whether the guard is open or not.
+    /// What comes of it says nothing about the guard: a board out of reach is no outage.
+    pub async fn aside<T>(
+        &self,
+        operation: Operation,
+        patience: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let mut call = pin!(call);
+        let failure = match once(call.as_mut()).await {
+            Poll::Ready(Ok(done)) => return Ok(done),
+            Poll::Ready(Err(error)) => Some(error),
+            Poll::Pending => None,
+        };
+        self.see_through(operation, patience, failure, call).await.1
+    }
+
     /// A success ends a run of failures. Looked at before it is written: memory never fails, and
     /// all its checks would share this line.
     fn succeeded(&self) {
@@ -147,20 +164,32 @@ impl Guard {
         failure: Option<StoreError>,
         call: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
-        let started = clock::instant();
-        let result = match failure {
-            Some(error) => Err(error),
-            None => match tokio::time::timeout(self.deadline, call).await {
-                Ok(result) => result,
-                Err(_) => Err(StoreError::TimedOut { waited: self.deadline }),
-            },
-        };
-        self.observer.called(&Call { operation, took: started.elapsed(), error: result.as_ref().err() });
+        let (started, result) = self.see_through(operation, self.deadline, failure, call).await;
         match &result {
             Ok(_) => self.succeeded(),
             Err(error) => self.failed(epoch, started, error),
         }
         result
+    }
+
+    /// Waits for a call for at most `patience`, and tells the observer; says when it began to.
+    async fn see_through<T>(
+        &self,
+        operation: Operation,
+        patience: Duration,
+        failure: Option<StoreError>,
+        call: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
+    ) -> (Instant, Result<T, StoreError>) {
+        let started = clock::instant();
+        let result = match failure {
+            Some(error) => Err(error),
+            None => match tokio::time::timeout(patience, call).await {
+                Ok(result) => result,
+                Err(_) => Err(StoreError::TimedOut { waited: patience }),
+            },
+        };
+        self.observer.called(&Call { operation, took: started.elapsed(), error: result.as_ref().err() });
+        (started, result)
     }
 
     /// Counts a failure, and opens the guard if it is one too many.

@@ -29,6 +29,9 @@
 //!
 //! In reading order: [`engine`] is the spine; [`guard`] and [`fallback`] stand around the store;
 //! [`store`] holds the two places state can live; [`observe`] tells the outside what happened.
+//!
+//! Over HTTP (feature `http`), `identity` finds out who is asking and `answer` says what is answered; `middleware`
+//! (feature `tower`) has the layers for axum, tonic and any other tower service.
 
 #[cfg(feature = "http")]
 pub mod answer;
@@ -39,6 +42,8 @@ pub mod fallback;
 pub mod guard;
 #[cfg(feature = "http")]
 pub mod identity;
+#[cfg(feature = "tower")]
+pub mod middleware;
 pub mod observe;
 pub mod store;
 
@@ -50,6 +55,6 @@ pub use store::redis::RedisStore;
 pub use tollgate_core::algorithm::{Algorithm, Kind};
 pub use tollgate_core::ask::{Ask, By, InlineLimit, Want};
 pub use tollgate_core::limit::{LimitError, Rate};
-pub use tollgate_core::policy::{OnOutage, Policy, Rule};
+pub use tollgate_core::policy::{KeyTemplate, OnOutage, Policy, Rule};
 pub use tollgate_core::units::{Cost, Micros};
 pub use tollgate_core::verdict::{Answer, Source, Verdict};

@@ -51,12 +51,23 @@ pub enum Operation {
     Forget,
     /// Show oneself alive.
     Heartbeat,
+    /// Put a notice on the board.
+    Post,
+    /// Look at the board.
+    Board,
 }
 
 impl Operation {
     /// Every operation, for metrics.
-    pub const ALL: [Operation; 5] =
-        [Operation::Take, Operation::Peek, Operation::Refund, Operation::Forget, Operation::Heartbeat];
+    pub const ALL: [Operation; 7] = [
+        Operation::Take,
+        Operation::Peek,
+        Operation::Refund,
+        Operation::Forget,
+        Operation::Heartbeat,
+        Operation::Post,
+        Operation::Board,
+    ];
 
     /// Its name in metrics.
     pub const fn name(self) -> &'static str {
@@ -66,6 +77,8 @@ impl Operation {
             Operation::Refund => "refund",
             Operation::Forget => "forget",
             Operation::Heartbeat => "heartbeat",
+            Operation::Post => "post",
+            Operation::Board => "board",
         }
     }
 }

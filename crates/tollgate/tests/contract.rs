@@ -45,20 +45,31 @@ async fn a_chosen_store_keeps_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn redis_keeps_the_contract_packed() {
-    redis_keeps_the_contract(Layout::Packed).await;
+async fn redis_keeps_the_contract_packed_by_function() {
+    redis_keeps_the_contract(Layout::Packed, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn redis_keeps_the_contract_hash() {
-    redis_keeps_the_contract(Layout::Hash).await;
+async fn redis_keeps_the_contract_packed_by_script() {
+    redis_keeps_the_contract(Layout::Packed, false).await;
 }
 
-async fn redis_keeps_the_contract(layout: Layout) {
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_keeps_the_contract_hash_by_function() {
+    redis_keeps_the_contract(Layout::Hash, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_keeps_the_contract_hash_by_script() {
+    redis_keeps_the_contract(Layout::Hash, false).await;
+}
+
+async fn redis_keeps_the_contract(layout: Layout, functions: bool) {
     let server = RedisServer::builder().clock_shim().start().await;
     server.clock().freeze_at_us(i64::try_from(START_US).expect("a time of this millennium"));
     let mut config = RedisConfig::new(RedisUrl::parse(&server.url()).expect("a URL of testkit's"));
     config.layout = layout;
+    config.functions = functions;
     config.pool_size = 4;
     config.key_prefix = testkit::unique_prefix();
     // A machine busy with other tests must not fail this one.

@@ -5,8 +5,12 @@
 
 #[path = "redis/acl.rs"]
 mod acl;
+#[path = "redis/board.rs"]
+mod board;
 #[path = "redis/bytes.rs"]
 mod bytes;
+#[path = "redis/functions.rs"]
+mod functions;
 #[path = "redis/pool.rs"]
 mod pool;
 #[path = "redis/reach.rs"]

@@ -44,20 +44,24 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "clippy",
         why: "no lint speaks",
-        work: Cargo(&[&["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]]),
+        work: Cargo(&[
+            &["clippy", "--workspace", "--all-targets", "--all-features", "--locked", "--", "-D", "warnings"],
+            // A feature must stand alone too.
+            &["clippy", "-p", "tollgate", "--features", "http", "--locked", "--", "-D", "warnings"],
+        ]),
     },
     Part {
         name: "docs",
         why: "the documentation builds and its links hold",
-        work: Cargo(&[&["doc", "--workspace", "--no-deps", "--locked"]]),
+        work: Cargo(&[&["doc", "--workspace", "--all-features", "--no-deps", "--locked"]]),
     },
     Part {
         name: "unit",
         why: "each file does what it says, examples included",
         // testkit has a part of its own, so that no test is counted twice.
         work: Cargo(&[
-            &["test", "--workspace", "--exclude", "testkit", "--lib", "--bins", "--locked"],
-            &["test", "--workspace", "--doc", "--locked"],
+            &["test", "--workspace", "--all-features", "--exclude", "testkit", "--lib", "--bins", "--locked"],
+            &["test", "--workspace", "--all-features", "--doc", "--locked"],
         ]),
     },
     Part {
@@ -89,6 +93,11 @@ pub(crate) const PARTS: &[Part] = &[
         name: "engine",
         why: "one ask in, one verdict out, always",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["engine"]) },
+    },
+    Part {
+        name: "layer",
+        why: "the tower layers hold a limit over axum and tonic, by the code of the examples",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["middleware"]) },
     },
     Part {
         name: "fault",

@@ -56,6 +56,16 @@ const ROOMS: &[Room] = &[
         why: "the engine knows the Store trait, and of the stores only the memory that `local` decides from",
     },
     Room {
+        place: "crates/tollgate/src/identity",
+        never: &["crate::engine", "crate::store", "crate::answer", "crate::middleware"],
+        why: "who is asking is found out before anything is asked",
+    },
+    Room {
+        place: "crates/tollgate/src/answer",
+        never: &["crate::engine", "crate::store", "crate::identity", "crate::middleware"],
+        why: "an answer is made of a verdict and nothing else",
+    },
+    Room {
         place: "crates/tollgate/src/middleware",
         never: &["crate::store"],
         why: "the tower layers speak to the engine alone",

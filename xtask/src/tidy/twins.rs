@@ -19,10 +19,14 @@ const NOT_ALGORITHMS: &[(&str, &str)] = &[
     ("refund", "the driver that gives back"),
     ("dispatch", "picks the twin, for asks of several kinds"),
     ("heartbeat", "shows an instance alive"),
+    ("library", "registers everything as functions"),
+    ("post", "puts a notice on the board"),
     ("layout_packed", "loads and saves state as one string"),
     ("layout_hash", "loads and saves state as a hash"),
     ("numbers", "arithmetic that does not fit into a double"),
     ("token_bucket_fast", "the usual case of token_bucket.lua, before anything is set up"),
+    ("fast_script", "what token_bucket_fast.lua starts from in a script"),
+    ("fast_library", "what token_bucket_fast.lua starts from in the library"),
 ];
 
 pub(crate) fn twins(tree: &Tree, report: &mut Report) {

@@ -47,6 +47,11 @@ pub trait Calendar: fmt::Debug + Send + Sync {
 
     /// Says which calendar this is (`month in Europe/Berlin`); equal names mean equal calendars.
     fn name(&self) -> &str;
+
+    /// About how long its windows are, to be told to callers.
+    fn usual_length(&self) -> Micros {
+        Micros::from_secs(31 * 86_400)
+    }
 }
 
 /// Three windows in a row, by their four boundaries, ascending.

@@ -139,6 +139,19 @@ impl Algorithm {
         needed + margin.max(Micros::SECOND)
     }
 
+    /// The span in which its limit may be admitted, as callers are told it.
+    pub fn window(&self) -> Micros {
+        match self {
+            Algorithm::TokenBucket(bucket) => bucket.time_to_full(),
+            Algorithm::SlidingLog(log) => log.span(),
+            Algorithm::SlidingWindow(window) => window.span(),
+            Algorithm::FixedWindow(window) => match window.windows() {
+                fixed_window::Windows::Every(span) => *span,
+                fixed_window::Windows::Calendar(calendar) => calendar.usual_length(),
+            },
+        }
+    }
+
     /// The longest it can take a spent limit to be whole again.
     pub fn time_to_whole(&self) -> Micros {
         match self {

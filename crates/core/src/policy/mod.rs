@@ -12,6 +12,7 @@ mod rule;
 mod template;
 mod when;
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -43,6 +44,17 @@ struct Body {
     allow: List,
     deny: List,
     grouping: Grouping,
+    companion: Option<Companion>,
+}
+
+/// Settings of somebody else's that are swapped together with the policy.
+#[derive(Clone)]
+struct Companion(Arc<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Companion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Companion")
+    }
 }
 
 /// Where a check came from: a rule by its place in the policy, or the caller.
@@ -227,6 +239,13 @@ impl Policy {
         self.body.grouping
     }
 
+    /// What was put beside its rules, if it is of that type.
+    ///
+    /// Whoever reads an ask with it and decides the ask under this same policy sees both of one reload.
+    pub fn companion<T: Any + Send + Sync>(&self) -> Option<&T> {
+        self.body.companion.as_ref()?.0.downcast_ref()
+    }
+
     #[inline]
     fn place_of(&self, name: &str) -> Option<(usize, &Rule)> {
         self.body.by_name.get(name).and_then(|&place| Some((place, self.body.rules.get(place)?)))
@@ -241,6 +260,7 @@ pub struct PolicyBuilder {
     allow: List,
     deny: List,
     grouping: Grouping,
+    companion: Option<Companion>,
 }
 
 impl PolicyBuilder {
@@ -272,9 +292,17 @@ impl PolicyBuilder {
         self
     }
 
+    /// Settings that are not rules and yet must change together with them: how callers are told apart,
+    /// say. The policy carries them and never looks at them.
+    #[must_use]
+    pub fn companion<T: Any + Send + Sync>(mut self, companion: T) -> Self {
+        self.companion = Some(Companion(Arc::new(companion)));
+        self
+    }
+
     /// The policy, or what is wrong with it.
     pub fn build(self) -> Result<Policy, PolicyError> {
-        let PolicyBuilder { version, rules, allow, deny, grouping } = self;
+        let PolicyBuilder { version, rules, allow, deny, grouping, companion } = self;
         let mut by_name = HashMap::with_capacity_and_hasher(rules.len(), NameHasher);
         for (at, rule) in rules.iter().enumerate() {
             if by_name.insert(rule.name().to_owned(), at).is_some() {
@@ -282,7 +310,7 @@ impl PolicyBuilder {
             }
         }
         let index = Index::new(&rules);
-        let body = Body { version, rules, by_name, index, allow, deny, grouping };
+        let body = Body { version, rules, by_name, index, allow, deny, grouping, companion };
         Ok(Policy { body: Arc::new(body), overrides: Arc::default() })
     }
 }

@@ -38,8 +38,8 @@ impl Check {
     /// Checks, prints and tests.
     pub(super) fn run(self) -> Result<(), anyhow::Error> {
         let name = self.file.as_ref().map_or("built-in".to_owned(), |file| file.display().to_string());
-        let config = Config::load(Overrides { file: self.file, ..Overrides::default() })?;
-        let policy = config.policy.build(1)?;
+        let (config, _) = Config::load(Overrides { file: self.file, ..Overrides::default() })?;
+        let policy = config.policy.build(1, &config.facing)?;
         let mut out = io::stdout().lock();
         if self.print {
             out.write_all(print(&policy, config.outage.on_outage).as_bytes())?;

@@ -49,7 +49,7 @@ impl Inspect {
     /// Looks and tells.
     pub(super) fn run(self) -> Result<(), anyhow::Error> {
         let Inspect { key, redis, config, raw, json } = self;
-        let config = Config::load(Overrides { file: config, redis, ..Overrides::default() })?;
+        let (config, _) = Config::load(Overrides { file: config, redis, ..Overrides::default() })?;
         let Some(redis) = config.redis else {
             bail!("there is no Redis to look into: give --redis URL, or a file that names one");
         };

@@ -13,6 +13,8 @@ Every flag has an environment variable, TOLLGATE_ and its name in capitals (TOLL
 TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A door is at ADDRESS:PORT, at
 unix:/path/to.sock, or closed with `off`. TLS and the PROXY protocol are set in the file.
 
+The rules are read again when the file changes, on SIGHUP and on POST /v1/reload at the admin door.
+
 Off loopback the admin door needs --admin-token, and on the HTTP door refunds and inline limits need
 --token, because they can undo a limit; a client certificate does, too. Better give tokens by environment:
 other users can see flags.";
@@ -44,7 +46,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_RESP")]
     resp: Option<String>,
 
-    /// Health, readiness, metrics and policy [default: 127.0.0.1:9180].
+    /// Health, metrics, policy, keys, overrides and reload [default: 127.0.0.1:9180].
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_ADMIN")]
     admin: Option<String>,
 
@@ -90,9 +92,10 @@ enum LogFormatArg {
 impl Serve {
     /// Serves.
     pub(super) fn run(self) -> Result<(), anyhow::Error> {
-        let config = Config::load(self.overrides())?;
+        let flags = self.overrides();
+        let (config, digest) = Config::load(flags.clone())?;
         telemetry::log::start(&config.log);
-        Ok(run::run(&config)?)
+        Ok(run::run(&config, flags, digest)?)
     }
 
     fn overrides(self) -> Overrides {

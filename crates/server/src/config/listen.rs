@@ -9,9 +9,9 @@ use super::section::{At, Section, clip};
 use super::tree::{Node, Tree};
 use super::{Listen, Overrides, TlsConfig};
 use crate::net::bind::Endpoint;
-use crate::net::cidr::Cidr;
 use crate::net::open::Proxies;
 use crate::net::tls::{ClientCertificates, TlsFiles};
+use tollgate::core::address::Cidr;
 
 const HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);

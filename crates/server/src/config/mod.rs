@@ -1,8 +1,8 @@
 //! Configuration: as written, then checked, then trusted.
 //!
 //! `tree` is the file as it stands, `section` reads it field by field, `check`, `identity`, `listen`, `policy` and
-//! `redis` turn it into types the rest of the program can trust, and `problems` collects all that is wrong. Flags and
-//! `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
+//! `redis` turn it into types the rest of the program can trust, and `problems` collects all that is wrong. `source`
+//! is the text before any of that. Flags and `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
 //! certificates are read, to say what is wrong with them, and forgotten.
 
 mod check;
@@ -13,14 +13,15 @@ mod problems;
 mod redis;
 pub(crate) mod schema;
 mod section;
+mod source;
 mod tree;
 
-use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate::OnOutage;
+use tollgate::core::policy::PolicyError;
 use tollgate::store::redis::{RedisConfig, Secret};
 
 use crate::facing::Facing;
@@ -28,16 +29,15 @@ use crate::net::bind::Endpoint;
 use crate::net::open::Proxies;
 use crate::net::tls::TlsFiles;
 use policy::PolicyConfig;
-use problems::Problems;
+pub(crate) use problems::Problems;
+pub(crate) use section::parse_span;
+pub(crate) use source::{Digest, Source};
 
 /// The configuration that is in force when no file is given, and the documentation of all others.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");
 
-/// The largest file we read.
-const FILE_BYTES_MAX: u64 = 8 << 20;
-
 /// Everything the server needs to know, checked.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// The file, or `None` for the one that is built in.
     pub(crate) file: Option<PathBuf>,
@@ -137,8 +137,8 @@ pub(crate) struct Tokens {
     pub(crate) admin: Option<Secret>,
 }
 
-/// What flags and the environment say; it wins over the file.
-#[derive(Debug, Default)]
+/// What flags and the environment say; it wins over the file, at start and whenever it is read again.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Overrides {
     pub(crate) file: Option<PathBuf>,
     pub(crate) redis: Option<String>,
@@ -166,33 +166,56 @@ pub(crate) enum ConfigError {
     /// It was read, and this is wrong with it and with the flags.
     #[error("the configuration is refused, and nothing of it is in force:\n{0}")]
     Refused(Problems),
+    /// Each rule is good, and together they make no policy.
+    #[error("the rules make no policy: {0}")]
+    NoPolicy(PolicyError),
 }
 
 impl Config {
-    /// Reads and checks the file and what overrides it.
-    pub(crate) fn load(overrides: Overrides) -> Result<Config, ConfigError> {
-        let (name, text) = match &overrides.file {
-            None => ("built-in".to_owned(), DEFAULT.to_owned()),
-            Some(path) => {
-                let name = path.display().to_string();
-                let unreadable = |why: String| ConfigError::Unreadable { path: name.clone(), why };
-                let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
-                if size > FILE_BYTES_MAX {
-                    return Err(unreadable(format!("{size} bytes are more than {FILE_BYTES_MAX}")));
-                }
-                let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
-                (name, text)
-            }
-        };
-        Config::parse(&name, &text, overrides).map_err(ConfigError::Refused)
+    /// Reads and checks the file and what overrides it; the digest says which text it was.
+    pub(crate) fn load(overrides: Overrides) -> Result<(Config, Digest), ConfigError> {
+        let source = Source::read(overrides.file.as_deref())?;
+        let config = Config::parse(&source.name, &source.text, overrides).map_err(ConfigError::Refused)?;
+        Ok((config, source.digest()))
     }
 
-    /// Checks a text. No side effects: the same code serves start and, later, reload.
+    /// Checks a text. No side effects: the same code serves start and reload.
     pub(crate) fn parse(name: &str, text: &str, overrides: Overrides) -> Result<Config, Problems> {
         let mut problems = Problems::in_file(name);
         let tree = tree::Tree::parse(text, &mut problems);
         let config = tree.and_then(|tree| check::config(tree, overrides, &mut problems));
         problems.into_result(config)
+    }
+
+    /// The sections in which two configurations differ and that hold from start to end: only the rules can
+    /// be put in force while the server runs.
+    pub(crate) fn differs_in(&self, other: &Config) -> Vec<&'static str> {
+        // Flags do not change while we run, so what only they can set is not looked at.
+        let Config {
+            file: _,
+            policy: _,
+            facing: _,
+            workers: _,
+            tokens: _,
+            listen,
+            redis,
+            outage,
+            memory,
+            limits,
+            log,
+            drain,
+            tls,
+        } = self;
+        let sections = [
+            ("redis", *redis != other.redis || *outage != other.outage),
+            ("memory", *memory != other.memory),
+            ("limits", *limits != other.limits),
+            ("listen", *listen != other.listen),
+            ("tls", *tls != other.tls),
+            ("log", *log != other.log),
+            ("drain", *drain != other.drain),
+        ];
+        sections.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name).collect()
     }
 }
 

@@ -67,6 +67,16 @@ impl Problems {
         result.map_err(|error| self.add(place, path, error.to_string())).ok()
     }
 
+    /// Each of them, in the order of their places.
+    pub(crate) fn each(&self) -> &[Problem] {
+        &self.found
+    }
+
+    /// Where one of them stands, in words: `policy.yaml:4:12`, or the flag.
+    pub(crate) fn place_of(&self, problem: &Problem) -> String {
+        problem.place.in_file(&self.file)
+    }
+
     /// The value, if nothing was wrong with it or anything else.
     pub(crate) fn into_result<T>(mut self, value: Option<T>) -> Result<T, Problems> {
         match value {
@@ -82,11 +92,12 @@ impl Problems {
 impl fmt::Display for Problems {
     /// One line per problem: `policy.yaml:4:12: rules[0].limit: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Problem { place, path, what }) in self.found.iter().enumerate() {
+        for (at, problem) in self.found.iter().enumerate() {
             if at > 0 {
                 writeln!(f)?;
             }
-            write!(f, "{}: ", place.in_file(&self.file))?;
+            let Problem { place: _, path, what } = problem;
+            write!(f, "{}: ", self.place_of(problem))?;
             if !path.is_empty() {
                 write!(f, "{path}: ")?;
             }

@@ -88,6 +88,7 @@ struct Settings {
     default_ttl: Option<Duration>,
     layout: Option<Layout>,
     client_time: Option<bool>,
+    functions: Option<bool>,
     tls_ca: Option<PathBuf>,
     tls_client: Option<(PathBuf, PathBuf)>,
 }
@@ -112,6 +113,7 @@ fn settings(section: &mut Section<'_>) -> Settings {
         default_ttl: section.span("default_ttl", TTLS).map(|at| at.value),
         layout: section.word("layout", "packed or hash", Layout::parse).map(|at| at.value),
         client_time: section.truth("client_time").map(|at| at.value),
+        functions: section.truth("functions").map(|at| at.value),
         tls_ca: section.text("tls_ca").map(|at| at.value.into()),
         tls_client: tls_client(section),
     }
@@ -135,6 +137,7 @@ impl Settings {
             default_ttl,
             layout,
             client_time,
+            functions,
             tls_ca,
             tls_client,
         } = self;
@@ -148,6 +151,7 @@ impl Settings {
         set(&mut config.default_ttl, default_ttl);
         set(&mut config.layout, layout);
         set(&mut config.client_time, client_time);
+        set(&mut config.functions, functions);
         config.tls_ca = tls_ca;
         config.tls_client = tls_client;
     }

@@ -186,6 +186,11 @@ fn redis() -> Value {
         ("key_prefix", text_value(), "What every key begins with."),
         ("default_ttl", span(), "Keys live at least that long."),
         ("layout", words(&["packed", "hash"]), "How buckets are written."),
+        (
+            "functions",
+            json!({ "type": "boolean" }),
+            "Call functions of a library, which is cheaper; false keeps to scripts (true).",
+        ),
         ("client_time", json!({ "type": "boolean" }), "true where scripts may not call TIME."),
         ("tls_ca", text_value(), "The authority to trust, as a PEM file."),
         ("tls_client_cert", text_value(), "Our certificate, as a PEM file."),

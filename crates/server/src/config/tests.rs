@@ -32,6 +32,7 @@ fn the_defaults_it_documents_are_the_defaults() {
     let spelled = spelled.redis.expect("the spelled-out file has a url");
     let standard = RedisConfig::new(spelled.url.clone());
     assert_eq!(spelled.client_time, standard.client_time);
+    assert_eq!(spelled.functions, standard.functions);
     assert_eq!(spelled.dial_timeout, standard.dial_timeout);
     assert_eq!(spelled.read_timeout, standard.read_timeout);
     assert_eq!(spelled.write_timeout, standard.write_timeout);

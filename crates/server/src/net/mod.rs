@@ -2,7 +2,6 @@
 //! patient with one, and how it says no. Protocols stand on this; it knows none of their words.
 
 pub(crate) mod bind;
-pub(crate) mod cidr;
 pub(crate) mod gate;
 pub(crate) mod open;
 pub(crate) mod peer;

@@ -11,11 +11,11 @@ use tokio::io::AsyncRead;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::cidr::Cidr;
 use super::peer::Peer;
 use super::proxy::{self, Parsed, Source};
 use super::stream::{Ahead, Socket, Stream};
 use super::tls::{H2, HTTP1, Tls};
+use tollgate::core::address::Cidr;
 
 /// How every HTTP/2 connection begins; nothing in HTTP/1 does.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

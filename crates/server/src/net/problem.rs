@@ -50,6 +50,32 @@ impl Problem {
         problem
     }
 
+    /// Fields that are right by themselves, and not together.
+    pub(crate) fn conflict(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let title = "fields contradict each other; nothing was spent";
+        let mut problem = Problem::new(StatusCode::CONFLICT, "conflict", title, detail);
+        problem.document.field = Some(field.into());
+        problem
+    }
+
+    /// A mistake on our side.
+    pub(crate) fn unfinished() -> Problem {
+        let title = "a mistake on our side; nothing was spent";
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "internal",
+            title,
+            "the policy came without its settings",
+        )
+    }
+
+    /// A field that will not do, where something was to be changed.
+    pub(crate) fn unchanged(field: impl Into<String>, detail: impl Into<Cow<'static, str>>) -> Problem {
+        let mut problem = Problem::field(field, detail);
+        problem.document.title = "a field is not acceptable; nothing was changed";
+        problem
+    }
+
     fn with_header(mut self, name: HeaderName, value: &'static str) -> Problem {
         self.document.header = Some((name, value));
         self

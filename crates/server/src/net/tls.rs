@@ -138,6 +138,8 @@ impl Look {
 pub(crate) struct Tls {
     door: &'static str,
     files: TlsFiles,
+    /// How the files looked before they were first read.
+    looked: Vec<Option<Look>>,
     current: ArcSwap<ServerConfig>,
 }
 
@@ -150,8 +152,9 @@ impl std::fmt::Debug for Tls {
 impl Tls {
     /// TLS for that door from these files.
     pub(crate) fn try_new(door: &'static str, files: TlsFiles) -> Result<Tls, Vec<TlsError>> {
+        let looked = files.look();
         let current = ArcSwap::new(files.load()?);
-        Ok(Tls { door, files, current })
+        Ok(Tls { door, files, looked, current })
     }
 
     /// What a new connection is to be greeted with.
@@ -190,7 +193,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Watches from now on.
     pub(crate) fn start(doors: Vec<Arc<Tls>>) -> io::Result<Watch> {
-        let doors = doors.into_iter().map(|tls| (Arc::clone(&tls), tls.files.look())).collect();
+        let doors = doors.into_iter().map(|tls| (Arc::clone(&tls), tls.looked.clone())).collect();
         Ok(Watch { doors, hangup: signal(SignalKind::hangup())? })
     }
 

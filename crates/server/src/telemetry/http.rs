@@ -15,11 +15,12 @@ pub(crate) enum Route {
     Peek,
     Refund,
     ForwardAuth,
+    OpenApi,
     /// Nothing we know: a path is a caller's word and no label.
     Other,
 }
 
-const ROUTES: [&str; 5] = ["check", "peek", "refund", "forward-auth", "other"];
+const ROUTES: [&str; 6] = ["check", "peek", "refund", "forward-auth", "openapi", "other"];
 const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -62,7 +63,8 @@ impl HttpMetrics {
             Route::Peek => 1,
             Route::Refund => 2,
             Route::ForwardAuth => 3,
-            Route::Other => 4,
+            Route::OpenApi => 4,
+            Route::Other => 5,
         };
         let class = match status.as_u16() {
             ..400 => 0,

@@ -129,6 +129,13 @@ fn place_of(outcome: Outcome) -> usize {
     }
 }
 
+fn on_outage_label(source: Source) -> &'static str {
+    match source {
+        Source::Fallback(choice) => choice.name(),
+        _ => "none",
+    }
+}
+
 fn source_place(source: Source) -> usize {
     match source {
         Source::Store => 0,
@@ -250,14 +257,27 @@ impl EngineMetrics {
 
     fn verdict_counter<'h>(&self, handles: &'h RuleHandles, outcome: usize, source: Source) -> &'h Counter {
         handles.verdicts[outcome][source_place(source)].get_or_init(|| {
-            let on_outage = match source {
-                Source::Fallback(choice) => choice.name(),
-                _ => "none",
-            };
-            let rule = handles.name.clone();
+            let (rule, on_outage) = (handles.name.clone(), on_outage_label(source));
             let labels = VerdictLabels { rule, outcome: OUTCOMES[outcome], source: source.name(), on_outage };
             self.verdicts.get_or_create_owned(&labels)
         })
+    }
+
+    /// Drops the series of a rule that is gone: they are as many as the policy's rules, however often it
+    /// is replaced.
+    fn forget(&self, gone: &RuleHandles) {
+        let rule = || gone.name.clone();
+        for outcome in OUTCOMES {
+            for source in Source::ALL {
+                let on_outage = on_outage_label(source);
+                let labels = VerdictLabels { rule: rule(), outcome, source: source.name(), on_outage };
+                self.verdicts.remove(&labels);
+            }
+            self.peeks.remove(&PeekLabels { rule: rule(), outcome });
+            for mode in [Role::Shadow.name(), Role::Candidate.name()] {
+                self.advice.remove(&AdviceLabels { rule: rule(), mode, outcome });
+            }
+        }
     }
 
     /// A rule's handles, with the two counters that everybody graphs there from the start.
@@ -346,13 +366,16 @@ impl Observer for EngineMetrics {
     fn policy_swapped(&self, policy: &Policy) {
         self.policy_version.set(i64::try_from(policy.version()).unwrap_or(i64::MAX));
         self.policy_rules.set(i64::try_from(policy.rules().len()).unwrap_or(i64::MAX));
-        self.rules.store(std::sync::Arc::new(Rules {
+        let before = self.rules.swap(std::sync::Arc::new(Rules {
             version: policy.version(),
             by_place: policy.rules().iter().map(|rule| self.handles(rule.name())).collect(),
             inline: self.handles(INLINE),
             lists: RuleHandles { name: LISTS.to_owned(), ..RuleHandles::default() },
             none: RuleHandles { name: NONE.to_owned(), ..RuleHandles::default() },
         }));
+        for gone in before.by_place.iter().filter(|handles| policy.rule(&handles.name).is_none()) {
+            self.forget(gone);
+        }
     }
 }
 

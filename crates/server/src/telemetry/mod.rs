@@ -1,5 +1,6 @@
 //! What the outside can see: metrics and logs.
 
+pub(crate) mod control;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod metrics;
@@ -14,6 +15,7 @@ use prometheus_client::registry::Registry;
 
 use crate::engine::Engine;
 
+use control::ControlMetrics;
 use http::HttpMetrics;
 use metrics::EngineMetrics;
 
@@ -23,6 +25,8 @@ pub(crate) struct Telemetry {
     registry: Registry,
     /// What the engine tells.
     pub(crate) engine: Arc<EngineMetrics>,
+    /// What reloads and overrides tell.
+    pub(crate) control: Arc<ControlMetrics>,
     /// What the HTTP door tells.
     pub(crate) http: Arc<HttpMetrics>,
 }
@@ -34,8 +38,9 @@ impl Telemetry {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register(names::BUILD, "The build that runs", build);
         let engine = Arc::new(EngineMetrics::register(&mut registry));
+        let control = Arc::new(ControlMetrics::register(&mut registry));
         let http = Arc::new(HttpMetrics::register(&mut registry));
-        Telemetry { registry, engine, http }
+        Telemetry { registry, engine, control, http }
     }
 
     /// Adds what is asked of the engine and its store at each scrape.

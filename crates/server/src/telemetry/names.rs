@@ -26,6 +26,14 @@ pub(crate) const INSTANCES: &str = "instances";
 pub(crate) const POLICY_VERSION: &str = "policy_version";
 /// Rules in it.
 pub(crate) const POLICY_RULES: &str = "policy_rules";
+/// `{result}`: reloads of the file, by what came of them.
+pub(crate) const POLICY_RELOADS: &str = "policy_reloads";
+/// 1 while the file was refused and an older policy is in force.
+pub(crate) const POLICY_RELOAD_FAILED: &str = "policy_reload_failed";
+/// Overrides of single keys that are known here.
+pub(crate) const OVERRIDES: &str = "overrides";
+/// 1 while the board of overrides is out of reach.
+pub(crate) const BOARD_UNREACHABLE: &str = "overrides_board_unreachable";
 
 /// `{operation, result}`: calls to Redis.
 pub(crate) const REDIS_OPERATIONS: &str = "redis_operations";
@@ -49,6 +57,8 @@ pub(crate) const REDIS_MAX_MEMORY: &str = "redis_max_memory_bytes";
 pub(crate) const REDIS_KEYS: &str = "redis_keys";
 /// 1 while time is reckoned here because scripts may not read Redis' clock.
 pub(crate) const REDIS_CLIENT_TIME: &str = "redis_client_time";
+/// 1 while asks are calls of functions, 0 while they are scripts.
+pub(crate) const REDIS_FUNCTIONS: &str = "redis_functions";
 
 /// Keys this process remembers.
 pub(crate) const MEMORY_KEYS: &str = "memory_keys";

@@ -52,6 +52,8 @@ fn redis(out: &mut Figures<'_, '_>, stats: &RedisStats) -> fmt::Result {
     out.counter(names::REDIS_DIAL_ERRORS, "Dials to Redis that failed", stats.dial_errors)?;
     let help = "1 while time is reckoned here because scripts may not read the clock of Redis";
     out.gauge(names::REDIS_CLIENT_TIME, help, u64::from(stats.client_time))?;
+    let help = "1 while asks are calls of functions, 0 while they are scripts";
+    out.gauge(names::REDIS_FUNCTIONS, help, u64::from(stats.functions))?;
     // What Redis did not tell is left out: a zero would be a lie.
     for (name, help, figure) in [
         (names::REDIS_USED_MEMORY, "Memory Redis uses", stats.used_memory),

@@ -51,7 +51,15 @@ impl Server {
         Server::start_with(&[]).await
     }
 
-    /// A server with these arguments; both doors are on free ports unless they say otherwise.
+    /// A server with this configuration and these arguments.
+    pub(crate) async fn configured(text: &str, arguments: &[&str]) -> Server {
+        // It is read once, at start.
+        let file = config(text);
+        Server::start_with(&[&["--config", file.path().to_str().unwrap()], arguments].concat()).await
+    }
+
+    /// A server with these arguments; both doors are on free ports unless they say otherwise. An address
+    /// is 0.0.0.0:0 for a door that is closed or a unix socket.
     pub(crate) async fn start_with(arguments: &[&str]) -> Server {
         let mut command = tollgate(&["serve"]);
         for door in ["--http", "--admin"] {
@@ -64,7 +72,7 @@ impl Server {
         for door in ["http", "admin"] {
             let prefix = format!("  {door}  ");
             let line = child.wait_for_line(|line| line.starts_with(&prefix), PATIENCE).await;
-            let place = line.split("http://").nth(1).and_then(|rest| rest.split(' ').next());
+            let place = line.split("://").nth(1).and_then(|rest| rest.split(' ').next());
             places.push(place.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |place| place.parse().unwrap()));
         }
         child.wait_for_line(|line| line.starts_with("  policy"), PATIENCE).await;
@@ -113,6 +121,34 @@ impl Server {
     }
 }
 
+/// What `curl` was answered.
+#[derive(Debug)]
+pub(crate) struct Curled {
+    /// 0 if there was no answer.
+    pub(crate) status: u16,
+    /// `1.1` or `2`.
+    pub(crate) version: String,
+    pub(crate) body: String,
+}
+
+/// Runs `curl` with these arguments: a client that is not ours.
+pub(crate) fn curl(arguments: &[&str]) -> Curled {
+    let mut command = Command::new("curl");
+    command.args(["-s", "--max-time", "30", "-w", "\n%{http_code} %{http_version}"]).args(arguments);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (body, facts) = text.rsplit_once('\n').unwrap();
+    let (status, version) = facts.split_once(' ').unwrap();
+    Curled { status: status.parse().unwrap(), version: version.to_owned(), body: body.to_owned() }
+}
+
+impl Curled {
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
 /// One connection, kept open.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -134,10 +170,15 @@ impl Client {
         Client { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
     }
 
-    /// Connects from one of loopback's many addresses; fails if nobody listens.
-    pub(crate) async fn connect_from(from: IpAddr, address: SocketAddr) -> io::Result<Client> {
+    /// Connects from an address of this machine's, of which loopback has millions.
+    pub(crate) async fn connect_from(source: IpAddr, address: SocketAddr) -> Client {
+        Client::try_connect_from(source, address).await.unwrap()
+    }
+
+    /// The same where perhaps nobody listens yet.
+    pub(crate) async fn try_connect_from(source: IpAddr, address: SocketAddr) -> io::Result<Client> {
         let socket = TcpSocket::new_v4()?;
-        socket.bind((from, 0).into())?;
+        socket.bind(SocketAddr::new(source, 0))?;
         Ok(Client { stream: socket.connect(address).await?, read: Vec::new() })
     }
 
@@ -182,6 +223,31 @@ impl Client {
         self.read_until(|read| (read.len() >= length).then_some(0)).await?;
         answer.body = self.read.drain(..length).collect();
         Some(answer)
+    }
+
+    /// Sends bytes one by one, so slowly that they never end, until the server closes the connection.
+    /// Says what came back.
+    pub(crate) async fn dribble(mut self, bytes: impl Iterator<Item = u8>) -> Vec<u8> {
+        let (mut from, mut to) = self.stream.into_split();
+        let write = async {
+            let mut beat = tokio::time::interval(Duration::from_millis(20));
+            for byte in bytes {
+                beat.tick().await;
+                if to.write_all(&[byte]).await.is_err() {
+                    // Closed: the reader will see it, too.
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let read = async { while from.read_buf(&mut self.read).await.unwrap_or(0) > 0 {} };
+        let closed = async {
+            tokio::select! {
+                () = write => panic!("all of it was taken"),
+                () = read => {}
+            }
+        };
+        tokio::time::timeout(PATIENCE, closed).await.expect("the server has had enough at some time");
+        self.read
     }
 
     /// Waits until the server closes the connection.

@@ -96,14 +96,14 @@ impl Scene {
 }
 
 async fn send(front: &Front, from: IpAddr, method: &str, target: &str, headers: &str, body: &[u8]) -> Answer {
-    let mut client = Client::connect_from(from, front.address()).await.unwrap();
+    let mut client = Client::connect_from(from, front.address()).await;
     client.send_to("shop.example", method, target, headers, body).await
 }
 
 async fn front(program: FrontProgram, away: Away, tollgate: SocketAddr, upstream: &Upstream) -> Front {
     let behind = Behind { tollgate, application: upstream.address };
     let is_ready = async |address| {
-        let Ok(mut client) = Client::connect_from(ANN, address).await else { return false };
+        let Ok(mut client) = Client::try_connect_from(ANN, address).await else { return false };
         client.raw(b"GET /ready HTTP/1.1\r\nhost: shop.example\r\n\r\n").await;
         let answer = client.answer().await;
         answer.is_some_and(|answer| answer.header(MARK) == Some(&upstream.mark))

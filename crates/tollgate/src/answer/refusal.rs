@@ -22,6 +22,7 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// How long a client that retries by itself must wait; -1 asks it not to (gRPC proposal A6).
 const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
+const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
 const INTERNAL: HeaderValue = HeaderValue::from_static("13");
 
@@ -50,7 +51,8 @@ impl Style {
         }
     }
 
-    /// 429 with a problem document; 403 for those on a deny list, whom no waiting helps; 500 for an ask that makes no sense, which is a mistake on this side.
+    /// 429 with a problem document; 403 for those on a deny list, whom no waiting helps; 500 for an ask that
+    /// makes no sense, which is a mistake on this side.
     pub fn refuse_http(&self, verdict: &Verdict) -> Response<Bytes> {
         let wait = self.wait(verdict);
         let (status, body) = match &verdict.answer {
@@ -66,7 +68,7 @@ impl Style {
         answer
     }
 
-    /// 200 and no body: in gRPC the status is a header, and it is 8.
+    /// 200 and no body: in gRPC the status is a header, and it is 8; 7 for those on a deny list.
     fn refuse_grpc(&self, verdict: &Verdict, kind: HeaderValue) -> Response<Bytes> {
         let wait = self.wait(verdict);
         let mut answer = Response::new(Bytes::new());
@@ -77,7 +79,8 @@ impl Style {
             headers.insert(GRPC_MESSAGE, HeaderValue::from_static("the limits could not be asked"));
             return answer;
         }
-        headers.insert(GRPC_STATUS, RESOURCE_EXHAUSTED);
+        let is_listed = verdict.source == Source::DenyList;
+        headers.insert(GRPC_STATUS, if is_listed { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED });
         // Names of rules and digits: nothing that gRPC would have escaped.
         if let Ok(message) = HeaderValue::from_maybe_shared(written(|out| said(out, verdict, wait))) {
             headers.insert(GRPC_MESSAGE, message);

@@ -13,8 +13,7 @@ use tollgate_core::units::Cost;
 
 use super::*;
 use crate::clock::Clock;
-use crate::engine::Engine;
-use crate::store::memory::MemoryStore;
+use crate::{Engine, MemoryStore};
 
 fn algorithm(rate: &str) -> Algorithm {
     Algorithm::try_new(Kind::TokenBucket, Rate::parse(rate).unwrap(), None, 1000).unwrap()

@@ -5,14 +5,14 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName};
 
-use super::text::{header, lossy};
+use super::text::lossy;
 
 /// A place where a token may stand.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TokenSource {
     /// `Authorization: Bearer TOKEN`
     Bearer,
-    /// The whole value of a header.
+    /// The whole value of a header; of its first line, if there are several.
     Header(HeaderName),
 }
 
@@ -43,7 +43,11 @@ impl TokenSource {
                     Cow::Owned(line) => bearer(&line).map(|token| Cow::Owned(token.to_owned())),
                 })
             }
-            TokenSource::Header(name) => header(headers, name.as_str()),
+            // Lines joined would make a new token of a good one and whatever is put beside it, while
+            // the service goes on reading the first.
+            TokenSource::Header(name) => {
+                headers.get(name).map(|line| lossy(line.as_bytes())).filter(|token| !token.is_empty())
+            }
         }
     }
 }
@@ -82,6 +86,17 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, HeaderValue::from_bytes(b"Bearer \xff\xfe").unwrap());
         assert_eq!(TokenSource::Bearer.find(&headers).as_deref(), Some("\u{fffd}\u{fffd}"));
+    }
+
+    #[test]
+    fn a_second_line_makes_no_new_token() {
+        let mut headers = HeaderMap::new();
+        headers.append("x-api-key", HeaderValue::from_static("ann"));
+        headers.append("x-api-key", HeaderValue::from_static("anything"));
+        let source = TokenSource::parse("x-api-key").unwrap();
+        assert_eq!(source.find(&headers).as_deref(), Some("ann"));
+        headers.insert("x-api-key", HeaderValue::from_static(" "));
+        assert_eq!(source.find(&headers), None);
     }
 
     #[test]

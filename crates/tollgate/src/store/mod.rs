@@ -3,6 +3,7 @@
 pub mod memory;
 pub mod redis;
 
+use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Refunded};
 use tollgate_core::few::Few;
@@ -48,6 +49,20 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.forget(keys).await,
             AnyStore::Redis(store) => store.forget(keys).await,
+        }
+    }
+
+    async fn post(&self, name: &[u8], notice: Option<Notice<'_>>) -> Result<Post, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.post(name, notice).await,
+            AnyStore::Redis(store) => store.post(name, notice).await,
+        }
+    }
+
+    async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.board(seen).await,
+            AnyStore::Redis(store) => store.board(seen).await,
         }
     }
 

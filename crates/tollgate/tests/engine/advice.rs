@@ -131,6 +131,22 @@ async fn overrides_hold_at_once_and_outlive_a_reload() {
     assert_eq!(decide(&engine, "api", "ann", 1).await.checks[0].decision.limit, 5);
 }
 
+/// A block keeps a key from being asked for, and not what is remembered of it.
+#[tokio::test]
+async fn what_is_blocked_or_unlimited_is_forgotten_all_the_same() {
+    let engine = Engine::builder(memory().0).policy(policy(1, vec![rule("api", &["5/h"], None)])).build();
+    for instead in [Override::Blocked, Override::Unlimited] {
+        decide(&engine, "api", "ann", 5).await;
+        let mut overrides = Overrides::default();
+        overrides.insert("api", b"ann", instead);
+        engine.swap_overrides(overrides);
+        let wants = [super::stand::want("api", "ann", 1)];
+        engine.forget(&Ask { wants: &wants }).await.expect("the memory answers");
+        engine.swap_overrides(Overrides::default());
+        assert_eq!(super::stand::left(&engine, "api", "ann").await, [5]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn advice_that_does_not_come_keeps_no_verdict_waiting() {
     let watching =

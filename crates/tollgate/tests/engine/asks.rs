@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use tollgate::core::ask::AskProblem;
 use tollgate::core::decision::{Found, Outcome, Returned, Verb};
-use tollgate::core::policy::Origin;
+use tollgate::core::policy::{Origin, Overrides};
 use tollgate::core::verdict::RefundAnswer;
 use tollgate::engine::ForgetError;
 use tollgate::observe::Observer;
 use tollgate::store::memory::MemoryStore;
-use tollgate::{Answer, Ask, By, Cost, Engine, InlineLimit, Kind, Micros, Rate, Rule, Source, Want};
+use tollgate::{Answer, Ask, By, Cost, Engine, InlineLimit, Kind, Micros, Policy, Rate, Rule, Source, Want};
 
 use crate::stand::{Ear, Heard, bucket, decide, drain, left, limit, memory, policy, rule, want};
 
@@ -195,6 +195,31 @@ async fn another_policy_keeps_the_state_and_is_named() {
     assert_eq!(ear.policies(), [1, 2]);
     engine.swap_policy(&policy(3, vec![]));
     assert!(matches!(decide(&engine, "login", "ann", 1).await.answer, Answer::Invalid(_)));
+}
+
+/// What travels with a policy is of the same reload as its rules, for whoever looks first and asks then.
+#[tokio::test]
+async fn an_ask_is_decided_under_the_policy_it_was_read_with() {
+    let with = |version, words: &'static str, limit| {
+        let rules = vec![rule("login", &[limit], None)];
+        Policy::builder(version).rules(rules).companion(words.to_owned()).build().unwrap()
+    };
+    let engine = Engine::builder(memory().0).policy(with(1, "one", "10/min")).build();
+    let seen = engine.policy();
+    engine.swap_policy(&with(2, "two", "20/min"));
+    engine.swap_overrides(Overrides::default());
+    assert_eq!(seen.companion::<String>().map(String::as_str), Some("one"));
+    assert_eq!(engine.policy().companion::<String>().map(String::as_str), Some("two"));
+    assert_eq!(engine.policy().companion::<u32>(), None, "of another type");
+
+    let want = Want { by: By::Rule("login"), key: b"ann", cost: Cost::ONE, takes: &[] };
+    let ask = Ask { wants: &[want] };
+    let peeked = engine.peek_under(Arc::clone(&seen), &ask).await;
+    let decided = engine.decide_under(seen, &ask).await;
+    for verdict in [peeked, decided] {
+        assert_eq!((verdict.policy.version(), verdict.checks[0].decision.limit), (1, 10));
+    }
+    assert_eq!(engine.decide(&ask).await.checks[0].decision.limit, 20);
 }
 
 #[tokio::test]

@@ -152,3 +152,26 @@ async fn a_refund_and_a_forget_say_that_they_were_not_done() {
     let RefundAnswer::NotDone { why } = engine.refund(&ask).await else { panic!("done") };
     assert_eq!((why.spent(), strings.called()), (Spent::Nothing, called), "not even sent");
 }
+
+/// Nobody's ask waits for the board, and it is looked at so often that it would open any guard.
+#[tokio::test(start_paused = true)]
+async fn a_board_out_of_reach_is_no_outage() {
+    let (builder, strings) = puppet(open_rule());
+    let ear = Arc::new(Ear::default());
+    let engine = builder.observer(Arc::clone(&ear) as Arc<dyn Observer>).build();
+    strings.calls(Manner::Errs(away()));
+    for _ in 0..20 {
+        assert_eq!(engine.board(0).await, Err(away()));
+        assert_eq!(engine.post(b"name", None).await, Err(away()));
+    }
+    strings.calls(Manner::Hangs);
+    let started = Instant::now();
+    assert_eq!(engine.board(0).await.unwrap_err().spent(), Spent::Unknown);
+    assert_eq!(started.elapsed(), Duration::from_millis(500));
+    assert!(engine.health().outage.is_none());
+    assert_eq!(ear.errors().len(), 41, "but it is counted");
+
+    strings.calls(Manner::Answers);
+    assert_eq!(decide(&engine, "login", "ann", 1).await.source, Source::Store);
+    assert_eq!(engine.board(0).await, Ok(None));
+}

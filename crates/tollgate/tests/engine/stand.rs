@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tollgate::clock::Clock;
+use tollgate::core::board::{Board, Notice, Post};
 use tollgate::core::check::{Check, Refund};
 use tollgate::core::decision::{Decision, Found, Refunded, Verb};
 use tollgate::core::few::Few;
@@ -144,6 +145,16 @@ impl Store for Puppet {
     async fn forget(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
         self.taken().await?;
         self.memory.forget(keys).await
+    }
+
+    async fn post(&self, name: &[u8], notice: Option<Notice<'_>>) -> Result<Post, StoreError> {
+        self.taken().await?;
+        self.memory.post(name, notice).await
+    }
+
+    async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
+        self.taken().await?;
+        self.memory.board(seen).await
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

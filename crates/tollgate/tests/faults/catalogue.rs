@@ -265,11 +265,12 @@ async fn scripts_flushed() -> Report {
     let mut flushes = 0;
     let over = tokio::time::Instant::now() + LASTS;
     while tokio::time::Instant::now() < over {
+        admin.command(&["FUNCTION", "FLUSH"]).await.unwrap();
         admin.command(&["SCRIPT", "FLUSH"]).await.unwrap();
         flushes += 1;
     }
     stand.well();
-    let mut report = stand.finish("SCRIPT FLUSH in a loop", 0).await;
+    let mut report = stand.finish("FUNCTION FLUSH and SCRIPT FLUSH in a loop", 0).await;
     report.note = format!("{flushes} flushes");
     report
 }

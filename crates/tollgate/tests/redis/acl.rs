@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use testkit::{RedisClient, RedisServer, Reply, unique_prefix};
 use tollgate::calendar::{CalendarUnit, ZonedCalendar};
+use tollgate::core::board::Notice;
 use tollgate::core::store::{ErrorClass, Store, StoreError};
 use tollgate::store::redis::{Layout, RedisConfig, RedisStore};
 use tollgate::{Algorithm, Kind};
 
-use crate::stand::{LAYOUTS, Limit, config, refusal, store, take, ten};
+use crate::stand::{LAYOUTS, Limit, config, flush_text, refusal, store, take, ten};
 
 const DOCUMENT: &str = include_str!("../../../../docs/redis.md");
 
 /// What the client sends by itself, beside what is in the scripts.
-const SENT: [&str; 7] = ["evalsha", "script|load", "ping", "time", "del", "info", "dbsize"];
+const SENT: [&str; 9] =
+    ["fcall", "function|load", "evalsha", "script|load", "ping", "time", "del", "info", "dbsize"];
 
 /// The words of the line that makes `user`, with a prefix of the test's.
 fn line(user: &str, prefix: &str) -> Vec<String> {
@@ -29,10 +31,10 @@ fn granted(words: &[String]) -> BTreeSet<&str> {
     words.iter().filter_map(|word| word.strip_prefix('+')).collect()
 }
 
-/// Makes the user anew, with no connection and no script left of the one before.
+/// Makes the user anew, with no connection and no function or script left of the one before.
 async fn make(server: &RedisServer, words: &[String]) {
     server.command(&["ACL", "DELUSER", &words[2]]).await;
-    server.command(&["SCRIPT", "FLUSH"]).await;
+    flush_text(server).await;
     server.command(&["FLUSHALL"]).await;
     server.command(words).await;
     server.command(&["ACL", "LOG", "RESET"]).await;
@@ -58,9 +60,11 @@ async fn denied(server: &RedisServer) -> BTreeSet<String> {
 }
 
 /// Every algorithm and every verb, allowed and refused, alone and together, on values of ours and of
-/// others, then a heartbeat and what it asks Redis about itself. What failed, in words.
-async fn tour(server: &RedisServer, prefix: &str, layout: Layout) -> Vec<String> {
-    let store = RedisStore::new(config_of(server, "tollgate", prefix, layout)).expect("no TLS to go wrong");
+/// others, the notice board, then a heartbeat and what it asks Redis about itself. What failed, in words.
+async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: bool) -> Vec<String> {
+    let mut config = config_of(server, "tollgate", prefix, layout);
+    config.functions = functions;
+    let store = RedisStore::new(config).expect("no TLS to go wrong");
     let month = ZonedCalendar::try_new(CalendarUnit::Month, "Europe/Berlin").expect("a time zone");
     let month = Algorithm::by_calendar(2, Arc::new(month)).expect("a limit");
     let mut limits: Vec<Limit> = Kind::ALL.map(|kind| Limit::new(kind, "2/h")).into();
@@ -87,9 +91,14 @@ async fn tour(server: &RedisServer, prefix: &str, layout: Layout) -> Vec<String>
     let keys: Vec<_> = limits.iter().map(Limit::key).collect();
     expect("forget".into(), store.forget(&keys).await);
     expect("take what was forgotten".into(), store.take(&checks).await.map(drop));
+    let notice = Notice { text: b"text", keep_for: Duration::from_secs(1) };
+    expect("post".into(), store.post(b"name", Some(notice)).await.map(drop));
+    expect("board".into(), store.board(0).await.map(drop));
+    expect("take down".into(), store.post(b"name", None).await.map(drop));
     let heartbeat = store.heartbeat().await;
     let is_surveying = heartbeat.is_ok();
     expect("heartbeat".into(), heartbeat.map(drop));
+    failed.extend((store.stats().functions != functions).then(|| "functions are not used".to_owned()));
 
     if is_surveying {
         // It is asked on the side: both questions have their answer, or are denied.
@@ -114,7 +123,9 @@ async fn the_line_is_enough_for_everything_and_nothing_is_denied() {
     let prefix = unique_prefix();
     make(&server, &line("tollgate", &prefix)).await;
     for layout in LAYOUTS {
-        assert_eq!(tour(&server, &prefix, layout).await, [""; 0], "{layout:?}");
+        for functions in [true, false] {
+            assert_eq!(tour(&server, &prefix, layout, functions).await, [""; 0], "{layout:?} {functions}");
+        }
         let mut config = config_of(&server, "tollgate", &prefix, layout);
         config.client_time = true;
         take(&RedisStore::new(config).unwrap(), &ten()).await;
@@ -135,7 +146,9 @@ async fn the_line_grants_nothing_that_could_be_left_out() {
         make(&server, &less).await;
         let mut failed = Vec::new();
         for layout in LAYOUTS {
-            failed.extend(tour(&server, &prefix, layout).await);
+            for functions in [true, false] {
+                failed.extend(tour(&server, &prefix, layout, functions).await);
+            }
         }
         assert_eq!(failed.is_empty(), command == "ping", "without {command}: {failed:?}");
         assert_eq!(denied(&server).await, BTreeSet::from([command.to_owned()]));
@@ -173,6 +186,9 @@ async fn the_line_lets_nobody_at_anything_else() {
         &["FLUSHDB"],
         &["SCRIPT", "FLUSH"],
         &["SCRIPT", "KILL"],
+        &["FUNCTION", "FLUSH"],
+        &["FUNCTION", "DELETE", "tollgate_0"],
+        &["FUNCTION", "DUMP"],
         &["KEYS", "*"],
         &["SCAN", "0"],
         &["DEBUG", "SLEEP", "0"],

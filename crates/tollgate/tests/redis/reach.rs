@@ -184,6 +184,7 @@ async fn a_store_says_how_it_and_its_redis_are() {
     assert_eq!((stats.max_memory, stats.keys), (Some(100 << 20), Some(2)));
     assert!(stats.used_memory.is_some_and(|bytes| bytes > 100_000), "{stats:?}");
     assert_eq!((stats.malformed, stats.dial_errors, stats.client_time), (0, 0, false));
+    assert!(stats.functions);
 
     server.pause();
     let (limit, checks);

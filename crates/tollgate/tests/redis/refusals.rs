@@ -8,7 +8,7 @@ use tollgate::core::store::{ErrorClass, Spent, Store, StoreError};
 use tollgate::store::redis::RedisStore;
 use tollgate::{Algorithm, Kind, Rate};
 
-use crate::stand::{Limit, recovers, refusal, store, take, ten};
+use crate::stand::{Limit, config, flush_text, recovers, refusal, store, take, ten};
 
 fn class(error: &StoreError) -> ErrorClass {
     match error {
@@ -33,18 +33,30 @@ async fn comes_to(store: &RedisStore, wanted: ErrorClass) {
 }
 
 #[tokio::test]
-async fn lost_scripts_are_loaded_again_and_nothing_is_spent_twice() {
+async fn lost_functions_and_scripts_are_loaded_again_and_nothing_is_spent_twice() {
     let server = RedisServer::start().await;
-    let store = store(&server.url());
-    for kind in Kind::ALL {
-        let limit = Limit::new(kind, "10/h");
-        for left in (5..10).rev() {
-            server.command(&["SCRIPT", "FLUSH"]).await;
-            assert_eq!(take(&store, &limit).await.remaining, left, "{kind}");
+    for functions in [true, false] {
+        let mut config = config(&server.url());
+        config.functions = functions;
+        let store = RedisStore::new(config).unwrap();
+        for kind in Kind::ALL {
+            let limit = Limit::new(kind, "10/h");
+            for left in (5..10).rev() {
+                flush_text(&server).await;
+                let taken = take(&store, &limit).await;
+                assert_eq!(taken.remaining, left, "{kind}");
+                flush_text(&server).await;
+                assert_eq!(store.peek(&[limit.check()]).await.unwrap()[0].remaining, left, "{kind}");
+                if left == 5 {
+                    flush_text(&server).await;
+                    let refunded = store.refund(&[limit.refund(taken.take)]).await.unwrap();
+                    assert_eq!(refunded[0].remaining, 6, "{kind}");
+                }
+            }
         }
+        flush_text(&server).await;
+        store.heartbeat().await.unwrap();
     }
-    server.command(&["SCRIPT", "FLUSH"]).await;
-    store.heartbeat().await.unwrap();
 }
 
 #[tokio::test]
@@ -53,7 +65,7 @@ async fn readonly_on_a_replica_and_it_still_answers_a_peek() {
     let store = store(&server.url());
     take(&store, &ten()).await;
     server.command(&["REPLICAOF", "127.0.0.1", &free_port().to_string()]).await;
-    // Looking is no writing. (Loaded first: a script's text travels to replicas with the data.)
+    // Looking is no writing.
     let peeked = store.peek(&[ten().check()]).await.unwrap();
     assert_eq!(peeked[0].remaining, 9);
     assert_eq!(class(&refusal(&store).await), ErrorClass::ReadOnly);
@@ -102,15 +114,19 @@ async fn noperm_for_a_call_and_for_a_command_inside_its_script() {
     server.command(&["ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all"]).await;
     let store = store(&format!("redis://ann:pw@{}", server.address()));
     take(&store, &ten()).await;
-    for command in ["evalsha", "get", "setrange", "time"] {
+    for command in ["get", "setrange", "time"] {
         server.command(&["ACL", "SETUSER", "ann", &format!("-{command}")]).await;
         assert_eq!(class(&refusal(&store).await), ErrorClass::NoPermission, "{command}");
         server.command(&["ACL", "SETUSER", "ann", &format!("+{command}")]).await;
     }
+    server.command(&["ACL", "SETUSER", "ann", "-fcall", "-evalsha"]).await;
+    assert_eq!(class(&refusal(&store).await), ErrorClass::NoPermission, "either way to call");
+    server.command(&["ACL", "SETUSER", "ann", "+fcall", "+evalsha"]).await;
     server.command(&["ACL", "SETUSER", "ann", "resetkeys", "~other:*"]).await;
     assert_eq!(class(&refusal(&store).await), ErrorClass::NoPermission, "another's key");
     server.command(&["ACL", "SETUSER", "ann", "allkeys"]).await;
     assert_eq!(recovers(&store).await.remaining, 8, "nothing was spent");
+    assert!(store.stats().functions, "none of it was about functions");
 }
 
 #[tokio::test]

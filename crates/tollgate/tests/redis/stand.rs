@@ -91,6 +91,22 @@ pub(crate) async fn recovers(store: &RedisStore) -> Decision {
     }
 }
 
+/// Makes Redis forget every function and every script.
+pub(crate) async fn flush_text(server: &RedisServer) {
+    server.command(&["FUNCTION", "FLUSH"]).await;
+    server.command(&["SCRIPT", "FLUSH"]).await;
+}
+
+/// How often Redis was asked for a command since it started or its statistics were reset; refusals
+/// for want of permission included.
+pub(crate) async fn calls(server: &RedisServer, command: &str) -> u64 {
+    let info = server.command(&["INFO", "commandstats"]).await.text();
+    let start = format!("cmdstat_{command}:");
+    let Some(line) = info.lines().find_map(|line| line.strip_prefix(&start)) else { return 0 };
+    let field = |name| line.split(',').find_map(|part| part.strip_prefix(name)?.parse::<u64>().ok());
+    field("calls=").unwrap_or(0) + field("rejected_calls=").unwrap_or(0)
+}
+
 /// Every key of a database.
 pub(crate) async fn keys(server: &RedisServer, database: u32) -> Result<Vec<String>, ReplyError> {
     let mut admin = server.admin().await;

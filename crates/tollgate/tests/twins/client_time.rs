@@ -6,15 +6,15 @@ use tollgate::Kind;
 use tollgate::core::store::Store;
 use tollgate::store::redis::RedisStore;
 
-use crate::world::{self, LAYOUTS, NOON, Named};
+use crate::world::{self, NOON, Named, WAYS};
 
 #[tokio::test]
 async fn client_time_starts_at_redis_time_and_runs_on_ours() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
+    for way in WAYS {
         world::freeze(&server, NOON);
         world::reset_calls(&server).await;
-        let mut config = world::config(&server, layout);
+        let mut config = world::config(&server, way);
         config.client_time = true;
         let store = RedisStore::new(config).unwrap();
         assert!(store.stats().client_time);
@@ -46,7 +46,7 @@ async fn client_time_starts_at_redis_time_and_runs_on_ours() {
 #[tokio::test]
 async fn client_time_never_goes_back() {
     let server = world::frozen_redis().await;
-    let mut config = world::config(&server, LAYOUTS[0]);
+    let mut config = world::config(&server, WAYS[0]);
     config.client_time = true;
     let store = RedisStore::new(config).unwrap();
     let limit = Named::new("me", Kind::FixedWindow, "1000/h");

@@ -4,15 +4,16 @@ use std::collections::HashMap;
 
 use tollgate::Kind;
 use tollgate::core::store::Store;
+use tollgate::store::redis::Layout;
 
-use crate::world::{self, LAYOUTS, Named};
+use crate::world::{self, Named, WAYS};
 
 #[tokio::test]
 async fn no_two_subjects_share_a_key_and_none_breaks_out_of_its_tag() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let config = world::config(&server, layout);
-        let head = format!("{}:1{}:{{", config.key_prefix, &layout.name()[..1]);
+    for way in WAYS {
+        let config = world::config(&server, way);
+        let head = format!("{}:1{}:{{", config.key_prefix, &way.layout.name()[..1]);
         let store = tollgate::store::redis::RedisStore::new(config).unwrap();
         let long = "x".repeat(129);
         let longer = "x".repeat(1_024);
@@ -54,8 +55,8 @@ async fn no_two_subjects_share_a_key_and_none_breaks_out_of_its_tag() {
 #[tokio::test]
 async fn layouts_kinds_and_limits_of_one_rule_never_share_a_key() {
     let server = world::frozen_redis().await;
-    let mut config = world::config(&server, LAYOUTS[0]);
-    for layout in LAYOUTS {
+    let mut config = world::config(&server, WAYS[0]);
+    for layout in [Layout::Packed, Layout::Hash] {
         config.layout = layout;
         let store = tollgate::store::redis::RedisStore::new(config.clone()).unwrap();
         for kind in Kind::ALL {

@@ -8,7 +8,7 @@ use tollgate::core::store::Store;
 use tollgate::core::{check::Refund, units::Micros};
 use tollgate::store::redis::Layout;
 
-use crate::world::{self, LAYOUTS, NOON, Named};
+use crate::world::{self, NOON, Named, WAYS};
 
 /// What somebody else may have put there: a name, and the command that does it.
 fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Vec<u8>>)> {
@@ -119,15 +119,15 @@ async fn name_of(server: &RedisServer, store: &impl Store, limit: &Named) -> Str
 #[tokio::test]
 async fn strangers_count_as_absent_for_their_check_alone() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
+    for way in WAYS {
         for kind in Kind::ALL {
-            let store = world::store(&server, layout);
+            let store = world::store(&server, way);
             let (struck, other) = (Named::new("struck", kind, "3/min"), Named::new("other", kind, "3/min"));
             let name = name_of(&server, &store, &struck).await;
             store.take(&[other.check(1)]).await.unwrap();
             let mut malformed = 0;
-            for (what, command) in strangers(layout, kind, &name) {
-                let what = format!("{} {kind}: {what}", layout.name());
+            for (what, command) in strangers(way.layout, kind, &name) {
+                let what = format!("{} {kind}: {what}", way.name());
                 server.command(&["DEL", &name]).await;
                 store.forget(&[other.key()]).await.unwrap();
                 store.take(&[other.check(1)]).await.unwrap();

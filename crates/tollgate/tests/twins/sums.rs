@@ -5,16 +5,16 @@ use tollgate::core::store::Store;
 use tollgate::{Algorithm, Kind, Micros, Rate};
 
 use crate::reference::Reference;
-use crate::world::{self, LAYOUTS, NOON, Named};
+use crate::world::{self, NOON, Named, WAYS};
 
 /// Plays `(gap in us, cost)` through both twins under one limit.
 async fn play(algorithm: Algorithm, visits: &[(u64, u32)]) {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         let kind = algorithm.kind();
         let limit = Named { algorithm: algorithm.clone(), ..Named::new("me", kind, "1/s") };
-        let mut reference = Reference::new(layout);
+        let mut reference = Reference::new(way.layout);
         let mut now = NOON;
         for (gap, cost) in visits {
             now += gap;
@@ -75,8 +75,8 @@ async fn a_bucket_at_the_edge_of_the_exact_is_exact() {
 #[tokio::test]
 async fn a_changed_limit_carries_large_buckets_over_exactly() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         let of = |count, span, burst| {
             let rate = Rate::try_new(count, Micros(span)).unwrap();
             let algorithm = Algorithm::try_new(Kind::TokenBucket, rate, Some(burst), 1).unwrap();
@@ -89,7 +89,7 @@ async fn a_changed_limit_carries_large_buckets_over_exactly() {
             of(1, 1, 3),
             of(1, 524_000, 4_294_967_295),
         ];
-        let mut reference = Reference::new(layout);
+        let mut reference = Reference::new(way.layout);
         for (at, limit) in limits.iter().cycle().take(20).enumerate() {
             let now = NOON + 1_234_567 * at as u64;
             world::freeze(&server, now);
@@ -105,8 +105,8 @@ async fn a_changed_limit_carries_large_buckets_over_exactly() {
 #[tokio::test]
 async fn entries_of_one_microsecond_are_all_counted() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         let log = Named::new("me", Kind::SlidingLog, "2500/h");
         for left in [2_499, 2_498] {
             assert_eq!(store.take(&[log.check(1)]).await.unwrap()[0].remaining, left);

@@ -7,7 +7,7 @@ use tollgate::store::redis::RedisStore;
 use tollgate::{Algorithm, Kind, Rate};
 
 use crate::limits::Limits;
-use crate::world::{self, LAYOUTS, NOON, Named};
+use crate::world::{self, NOON, Named, WAYS};
 
 /// What PTTL says is left of a key, in milliseconds.
 async fn ttl_ms(server: &testkit::RedisServer, key: &str) -> u64 {
@@ -20,8 +20,8 @@ async fn every_key_outlives_its_time_to_whole_and_no_key_stays() {
     let server = world::frozen_redis().await;
     let limits = Limits::new();
     let mut rng = fastrand::Rng::with_seed(7);
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         for kind in Kind::ALL {
             for _ in 0..40 {
                 let limit = Named { algorithm: limits.draw(&mut rng, kind), ..Named::new("me", kind, "1/s") };
@@ -41,8 +41,8 @@ async fn every_key_outlives_its_time_to_whole_and_no_key_stays() {
 #[tokio::test]
 async fn default_ttl_lengthens_and_never_shortens() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let mut config = world::config(&server, layout);
+    for way in WAYS {
+        let mut config = world::config(&server, way);
         config.default_ttl = Duration::from_hours(1);
         let store = RedisStore::new(config).unwrap();
         for kind in Kind::ALL {
@@ -64,8 +64,8 @@ async fn default_ttl_lengthens_and_never_shortens() {
 #[tokio::test]
 async fn every_write_sets_a_ttl() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         for kind in Kind::ALL {
             world::freeze(&server, NOON);
             let limit = Named::new("me", kind, "5/min");
@@ -101,8 +101,8 @@ async fn every_write_sets_a_ttl() {
 #[tokio::test]
 async fn a_kept_ttl_has_room_for_a_step_of_the_clock() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         let bucket = Named::new("me", Kind::TokenBucket, "5/min");
         let minute = NOON - NOON % 60_000_000;
         for (now, cost) in [(minute, 1), (minute - 1_000_000, 1), (minute + 59_999_999, 5)] {
@@ -110,7 +110,7 @@ async fn a_kept_ttl_has_room_for_a_step_of_the_clock() {
             let taken = store.take(&[bucket.check(cost)]).await.unwrap();
             let ttl_us = ttl_ms(&server, &world::only_key(&server).await).await * 1_000;
             let whole = taken[0].reset_after.0;
-            assert!(ttl_us >= whole, "{} at {now}: {ttl_us} us, whole in {whole}", layout.name());
+            assert!(ttl_us >= whole, "{} at {now}: {ttl_us} us, whole in {whole}", way.name());
         }
         server.command(&["FLUSHALL"]).await;
     }

@@ -6,7 +6,37 @@ use tollgate::core::key::{Key, Scope};
 use tollgate::store::redis::{Layout, RedisConfig, RedisStore, RedisUrl};
 use tollgate::{Algorithm, Cost, Kind, Rate};
 
-pub(crate) const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Hash];
+/// A way to keep state and to ask for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Way {
+    pub layout: Layout,
+    /// As calls of functions, or as scripts.
+    pub functions: bool,
+}
+
+/// Both layouts, asked in both ways: what ships is one text in four forms.
+pub(crate) const WAYS: [Way; 4] = [
+    Way { layout: Layout::Packed, functions: true },
+    Way { layout: Layout::Packed, functions: false },
+    Way { layout: Layout::Hash, functions: true },
+    Way { layout: Layout::Hash, functions: false },
+];
+
+impl Way {
+    pub(crate) fn name(self) -> String {
+        format!("{} by {}", self.layout.name(), if self.functions { "function" } else { "script" })
+    }
+
+    /// The command an ask goes out as, as `INFO commandstats` has it.
+    pub(crate) fn command(self) -> &'static str {
+        if self.functions { "fcall" } else { "evalsha" }
+    }
+
+    /// The command that brings lost text back.
+    pub(crate) fn load(self) -> &'static str {
+        if self.functions { "function|load" } else { "script|load" }
+    }
+}
 
 /// A moment in 2027, in microseconds: 16 digits, and no multiple of anything.
 pub(crate) const NOON: u64 = 1_800_000_007_654_321;
@@ -24,9 +54,10 @@ pub(crate) fn freeze(server: &RedisServer, now_us: u64) {
     server.clock().freeze_at_us(i64::try_from(now_us).expect("a time of this millennium"));
 }
 
-pub(crate) fn config(server: &RedisServer, layout: Layout) -> RedisConfig {
+pub(crate) fn config(server: &RedisServer, way: Way) -> RedisConfig {
     let mut config = RedisConfig::new(RedisUrl::parse(&server.url()).expect("a URL of testkit's"));
-    config.layout = layout;
+    config.layout = way.layout;
+    config.functions = way.functions;
     config.pool_size = 1;
     // A machine busy with other tests must not fail this one.
     config.read_timeout = std::time::Duration::from_secs(20);
@@ -36,8 +67,8 @@ pub(crate) fn config(server: &RedisServer, layout: Layout) -> RedisConfig {
     config
 }
 
-pub(crate) fn store(server: &RedisServer, layout: Layout) -> RedisStore {
-    RedisStore::new(config(server, layout)).expect("no TLS to go wrong")
+pub(crate) fn store(server: &RedisServer, way: Way) -> RedisStore {
+    RedisStore::new(config(server, way)).expect("no TLS to go wrong")
 }
 
 /// A limit with a name, as a rule would have it.
@@ -88,6 +119,12 @@ pub(crate) async fn calls(server: &RedisServer, command: &str) -> u64 {
     let info = server.command(&["INFO", "commandstats"]).await.text();
     let wanted = format!("cmdstat_{command}:calls=");
     info.lines().find_map(|line| line.strip_prefix(&wanted)?.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Forgets every script and every function.
+pub(crate) async fn flush_text(server: &RedisServer) {
+    server.command(&["SCRIPT", "FLUSH"]).await;
+    server.command(&["FUNCTION", "FLUSH"]).await;
 }
 
 pub(crate) async fn reset_calls(server: &RedisServer) {

@@ -5,7 +5,7 @@ use tollgate::Kind;
 use tollgate::core::decision::Outcome;
 use tollgate::core::store::{ErrorClass, Store, StoreError};
 
-use crate::world::{self, LAYOUTS, NOON, Named};
+use crate::world::{self, NOON, Named, WAYS};
 
 /// Every command a script may write with.
 const WRITES: [&str; 11] = [
@@ -43,8 +43,8 @@ async fn everything(server: &RedisServer) -> Vec<(String, Reply, Reply)> {
 #[tokio::test]
 async fn refusals_and_peeks_write_nothing() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         for kind in Kind::ALL {
             let (spent, fresh) = (Named::new("spent", kind, "3/h"), Named::new("fresh", kind, "3/h"));
             store.take(&[spent.check(2)]).await.unwrap();
@@ -62,9 +62,9 @@ async fn refusals_and_peeks_write_nothing() {
             store.peek(&[spent.check(1), fresh.check(1)]).await.unwrap();
             store.peek(&[fresh.check(4)]).await.unwrap();
 
-            assert_eq!(writes(&server).await, 0, "{} {kind}", layout.name());
+            assert_eq!(writes(&server).await, 0, "{} {kind}", way.name());
             world::freeze(&server, NOON);
-            assert_eq!(everything(&server).await, before, "{} {kind}", layout.name());
+            assert_eq!(everything(&server).await, before, "{} {kind}", way.name());
 
             store.take(&[spent.check(1)]).await.unwrap();
             assert_ne!(writes(&server).await, 0, "the statistics do count");
@@ -78,9 +78,9 @@ async fn refusals_and_peeks_write_nothing() {
 #[tokio::test]
 async fn a_refusal_after_a_clock_step_mends_once() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
+    for way in WAYS {
         for kind in [Kind::SlidingLog, Kind::TokenBucket] {
-            let store = world::store(&server, layout);
+            let store = world::store(&server, way);
             let limit = Named::new("me", kind, "3/h");
             store.take(&[limit.check(2)]).await.unwrap();
             world::freeze(&server, NOON + 10_000_000);
@@ -90,7 +90,7 @@ async fn a_refusal_after_a_clock_step_mends_once() {
                 world::reset_calls(&server).await;
                 let refused = store.take(&[limit.check(3)]).await.unwrap();
                 assert!(matches!(refused[0].outcome, Outcome::Denied { .. }), "{kind} {refused:?}");
-                assert_eq!(writes(&server).await > 0, mended, "{} {kind}", layout.name());
+                assert_eq!(writes(&server).await > 0, mended, "{} {kind}", way.name());
             }
             world::freeze(&server, NOON);
             server.command(&["FLUSHALL"]).await;
@@ -101,8 +101,8 @@ async fn a_refusal_after_a_clock_step_mends_once() {
 #[tokio::test]
 async fn a_peek_is_answered_when_redis_is_out_of_memory() {
     let server = world::frozen_redis().await;
-    for layout in LAYOUTS {
-        let store = world::store(&server, layout);
+    for way in WAYS {
+        let store = world::store(&server, way);
         let limits = Kind::ALL.map(|kind| Named::new("me", kind, "3/h"));
         for limit in &limits {
             store.take(&[limit.check(1)]).await.unwrap();

@@ -15,6 +15,7 @@ use tollgate::{Algorithm, OnOutage, Policy, Rule};
 
 use super::check::ON_OUTAGE;
 use super::section::{At, Section, clip};
+use crate::facing::Facing;
 
 pub(crate) use print::print;
 pub(crate) use trials::Trial;
@@ -34,9 +35,10 @@ pub(crate) struct PolicyConfig {
 }
 
 impl PolicyConfig {
-    /// The policy under a version.
-    pub(crate) fn build(&self, version: u64) -> Result<Policy, PolicyError> {
+    /// The policy under a version, with what travels with it.
+    pub(crate) fn build(&self, version: u64, facing: &Facing) -> Result<Policy, PolicyError> {
         Policy::builder(version)
+            .companion(facing.clone())
             .rules(self.rules.clone())
             .allow(self.allow.clone())
             .deny(self.deny.clone())

@@ -7,15 +7,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use tollgate::core::ask::WANTS_MAX;
-use tollgate::core::attributes::Known;
 use tollgate::core::decision::Take;
 use tollgate::core::few::Few;
 use tollgate::core::key::SUBJECT_BYTES_MAX;
-use tollgate::{By, Cost, InlineLimit, Micros, Want};
+use tollgate::identity::Identity;
+use tollgate::{By, Cost, InlineLimit, Micros, Rule, Want};
 
+use super::attributes::{self, Told};
+use super::inline;
 use super::raw::{ASKS_MAX, Fault, RawAsk, RawCheck, RawList, Value};
-use super::{attributes, inline};
-use crate::limit::Written;
+use crate::limit::{LimitProblem, Written};
 use crate::net::problem::Problem;
 
 /// The fields a check may have.
@@ -36,9 +37,20 @@ pub(super) struct Wanted<'a> {
 #[derive(Debug)]
 enum WantedBy<'a> {
     Rule(Cow<'a, str>),
-    RuleFor(Cow<'a, str>, Known),
-    Attributes(Known),
+    RuleFor(Cow<'a, str>, Box<Told>),
+    Attributes(Box<Told>),
     Inline(Arc<InlineLimit>),
+}
+
+/// What a body is read with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reading<'i> {
+    /// What the caller wants done.
+    pub(super) purpose: Purpose,
+    /// The longest `sliding_log`.
+    pub(super) log_max: u32,
+    /// Where tokens stand, and how they are verified.
+    pub(super) identity: &'i Identity,
 }
 
 /// What the caller wants done.
@@ -55,8 +67,8 @@ impl Wanted<'_> {
     pub(super) fn want(&self) -> Want<'_> {
         let by = match &self.by {
             WantedBy::Rule(name) => By::Rule(name),
-            WantedBy::RuleFor(name, known) => By::RuleFor(name, known),
-            WantedBy::Attributes(known) => By::Attributes(known),
+            WantedBy::RuleFor(name, told) => By::RuleFor(name, &**told),
+            WantedBy::Attributes(told) => By::Attributes(&**told),
             WantedBy::Inline(limit) => By::Inline(limit),
         };
         Want { by, key: self.key.as_bytes(), cost: self.cost, takes: &self.takes }
@@ -129,10 +141,10 @@ impl Shape {
 }
 
 /// Reads a body.
-pub(super) fn body(body: &[u8], purpose: Purpose, log_max: u32) -> Result<Decoded<'_>, Problem> {
+pub(super) fn body<'b>(body: &'b [u8], reading: Reading<'_>) -> Result<Decoded<'b>, Problem> {
     let mut raw: RawAsk<'_> = serde_json::from_slice(body).map_err(|error| not_json(&error))?;
     let Some(asks) = raw.asks.take() else {
-        return ask(raw, None, purpose, log_max).map(Decoded::Ask);
+        return ask(raw, None, reading).map(Decoded::Ask);
     };
     if let Some(fault) = raw.check.fault {
         return Err(fault_problem(fault, ""));
@@ -141,16 +153,11 @@ pub(super) fn body(body: &[u8], purpose: Purpose, log_max: u32) -> Result<Decode
         return Err(Problem::field("asks", "stands beside fields of a single ask: put them into the list"));
     }
     let asks = listed(asks, "asks", "asks", ASKS_MAX)?;
-    let read = |(at, raw)| ask(raw, Some(at), purpose, log_max);
+    let read = |(at, raw)| ask(raw, Some(at), reading);
     asks.into_iter().enumerate().map(read).collect::<Result<_, _>>().map(Decoded::Batch)
 }
 
-fn ask(
-    raw: RawAsk<'_>,
-    at: Option<usize>,
-    purpose: Purpose,
-    log_max: u32,
-) -> Result<DecodedAsk<'_>, Problem> {
+fn ask<'b>(raw: RawAsk<'b>, at: Option<usize>, reading: Reading<'_>) -> Result<DecodedAsk<'b>, Problem> {
     let RawAsk { check, checks, asks } = raw;
     let single = Shape { ask: at, is_list: false };
     if asks.is_some() {
@@ -160,7 +167,7 @@ fn ask(
         ));
     }
     let Some(checks) = checks else {
-        let wanted = wanted(check, single, 0, purpose, log_max)?;
+        let wanted = wanted(check, single, 0, reading)?;
         return Ok(DecodedAsk { wanted: Few::One(wanted), shape: single });
     };
     if let Some(fault) = check.fault {
@@ -172,7 +179,7 @@ fn ask(
     }
     let list = listed(checks, &path, "checks", WANTS_MAX)?;
     let shape = Shape { ask: at, is_list: true };
-    let read = |(at, raw)| wanted(raw, shape, at, purpose, log_max);
+    let read = |(at, raw)| wanted(raw, shape, at, reading);
     let wanted = list.into_iter().enumerate().map(read).collect::<Result<Few<_>, _>>()?;
     Ok(DecodedAsk { wanted, shape })
 }
@@ -225,22 +232,21 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
-fn wanted(
-    raw: RawCheck<'_>,
+fn wanted<'b>(
+    raw: RawCheck<'b>,
     shape: Shape,
     at: usize,
-    purpose: Purpose,
-    log_max: u32,
-) -> Result<Wanted<'_>, Problem> {
+    reading: Reading<'_>,
+) -> Result<Wanted<'b>, Problem> {
     let RawCheck { rule, key, cost, limit, burst, algorithm, time_zone, take, attributes, fault } = raw;
     if let Some(fault) = fault {
         return Err(fault_problem(fault, &shape.prefix(at)));
     }
     let field = |name: &'static str| move |what| Problem::field(shape.path(at, name), what);
 
-    let rule = text(rule).map_err(field("rule"))?;
+    let rule = text(rule).and_then(check_rule).map_err(field("rule"))?;
     let key = text(key).map_err(field("key"))?;
-    let known = attributes::read(attributes, &shape.path(at, "attributes"))?;
+    let known = attributes::read(attributes, &shape.path(at, "attributes"), reading.identity)?;
     let cost = whole(&cost).map_err(field("cost"))?.map_or(Cost::ONE, |n| Cost::new(n).unwrap_or(Cost::ONE));
     let written_limit = text(limit).map_err(field("limit"))?;
     let burst = whole(&burst).map_err(field("burst"))?;
@@ -294,13 +300,11 @@ fn wanted(
                 algorithm: algorithm.as_deref(),
                 time_zone: time_zone.as_deref(),
             };
-            let built = inline::limit(&written, log_max);
-            WantedBy::Inline(
-                built.map_err(|problem| Problem::field(shape.path(at, problem.field), problem.why))?,
-            )
+            let built = inline::limit(&written, reading.log_max);
+            WantedBy::Inline(built.map_err(|problem| limit_problem(problem, shape, at))?)
         }
     };
-    let takes = match (purpose, text(take).map_err(field("take"))?) {
+    let takes = match (reading.purpose, text(take).map_err(field("take"))?) {
         (Purpose::Ask, None) => Vec::new(),
         (Purpose::Ask, Some(_)) => return Err(field("take")("belongs to /v1/refund".into())),
         (Purpose::Refund, None) => {
@@ -317,6 +321,15 @@ fn wanted(
         _ => check_key(key).map_err(field("key"))?,
     };
     Ok(Wanted { by, key, cost, takes })
+}
+
+fn limit_problem(problem: LimitProblem, shape: Shape, at: usize) -> Problem {
+    let field = shape.path(at, problem.field);
+    if problem.is_conflict {
+        Problem::conflict(field, problem.why)
+    } else {
+        Problem::field(field, problem.why)
+    }
 }
 
 /// Fields that only an inline limit has.
@@ -352,6 +365,17 @@ fn whole(value: &Value<'_>) -> Result<Option<u32>, What> {
         Value::Other(found) => Cow::Borrowed(found),
     };
     Err(format!("must be a whole number from 1 to {}; found {found}", u32::MAX).into())
+}
+
+/// A name that no rule can have is refused before the policy is asked.
+fn check_rule(rule: Option<Cow<'_, str>>) -> Result<Option<Cow<'_, str>>, What> {
+    match &rule {
+        Some(name) => match Rule::check_name(name) {
+            Ok(()) => Ok(rule),
+            Err(_) => Err("is no name of a rule: they have 1 to 64 letters, digits, '-', '_' or '.'".into()),
+        },
+        None => Ok(None),
+    }
 }
 
 fn check_key(key: Option<Cow<'_, str>>) -> Result<Cow<'_, str>, What> {

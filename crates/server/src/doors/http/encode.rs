@@ -135,9 +135,16 @@ pub(super) fn not_refunded(error: &StoreError) -> Problem {
 
 /// An ask the engine could not understand.
 pub(super) fn invalid(problem: &AskProblem, shape: Shape) -> Problem {
-    match problem.place() {
-        (Some(at), field) => Problem::field(shape.path(at, field), problem.to_string()),
-        (None, field) => Problem::field(shape.path_of_ask(field), problem.to_string()),
+    let field = match problem.place() {
+        (Some(at), field) => shape.path(at, field),
+        (None, field) => shape.path_of_ask(field),
+    };
+    match problem {
+        // Each part of it is right; together they contradict each other, or what was spent before.
+        AskProblem::Repeated { .. } | AskProblem::WrongTakes { .. } => {
+            Problem::conflict(field, problem.to_string())
+        }
+        _ => Problem::field(field, problem.to_string()),
     }
 }
 

@@ -5,25 +5,25 @@
 //! `X-Forwarded-Method`, `-Uri` and `-Host`. The answer is a status: 200, or 429 with what is to be told to
 //! the client. nginx knows only 401 and 403, so `?refusal=403` asks for that.
 
+use std::sync::Arc;
+
 use http_body_util::Full;
 use hyper::header::{CONTENT_LENGTH, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
+use tollgate::core::attributes::Attributes as _;
 use tollgate::identity::{Original, OriginalNames, Peer as Caller};
 use tollgate::{Answer as Verdicted, Ask, By, Cost, Source, Want};
 
 use super::HttpDoor;
+use crate::facing::Facing;
 use crate::net::Answer;
 use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 
 /// The statuses a refusal can be asked to have.
-const REFUSALS: [StatusCode; 4] = [
-    StatusCode::UNAUTHORIZED,
-    StatusCode::FORBIDDEN,
-    StatusCode::TOO_MANY_REQUESTS,
-    StatusCode::SERVICE_UNAVAILABLE,
-];
+const REFUSALS: [StatusCode; 3] =
+    [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
 
 /// Answers one question of a proxy. Every rule that applies to the request is charged, or none.
 pub(super) async fn answer(door: &HttpDoor, head: &Parts, peer: &Peer) -> Result<Answer, Problem> {
@@ -39,11 +39,17 @@ pub(super) async fn answer(door: &HttpDoor, head: &Parts, peer: &Peer) -> Result
             return Err(Problem::field(header, detail));
         }
     }
-    let facing = door.facing.load();
+    let policy = door.engine.policy();
+    let facing = Facing::of(&policy).ok_or_else(Problem::unfinished)?;
     let caller = peer.address.map_or(Caller::Unix, Caller::Address);
     let attributes = facing.identity.of_original(original, &head.headers, caller);
+    if attributes.address().is_none() {
+        // Over a unix socket nobody has an address, and a rule that counts by it would count nobody.
+        let detail = "is missing: over a unix socket the proxy must say who is calling";
+        return Err(Problem::field("X-Forwarded-For", detail));
+    }
     let want = Want { by: By::Attributes(&attributes), key: b"", cost: Cost::ONE, takes: &[] };
-    let verdict = door.engine.decide(&Ask { wants: &[want] }).await;
+    let verdict = door.engine.decide_under(Arc::clone(&policy), &Ask { wants: &[want] }).await;
     if verdict.answer == Verdicted::Allowed {
         let mut answer = Response::new(Full::default());
         facing.style.write(&verdict, answer.headers_mut());
@@ -74,7 +80,7 @@ fn refusal(query: Option<&str>) -> Result<Option<StatusCode>, Problem> {
         }
         refusal = REFUSALS.into_iter().find(|status| status.as_str() == value);
         if refusal.is_none() {
-            return Err(Problem::field("refusal", "must be 401, 403, 429 or 503"));
+            return Err(Problem::field("refusal", "must be 401, 403 or 429"));
         }
     }
     Ok(refusal)

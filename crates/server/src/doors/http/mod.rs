@@ -9,6 +9,7 @@ mod decode;
 mod encode;
 mod forward;
 mod inline;
+mod openapi;
 mod raw;
 
 use std::sync::Arc;
@@ -21,28 +22,27 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tollgate::core::few::Few;
 use tollgate::core::verdict::RefundAnswer;
-use tollgate::{Ask, Want};
+use tollgate::{Ask, Policy, Want};
 
 use crate::engine::Engine;
-use crate::facing::SharedFacing;
+use crate::facing::Facing;
 use crate::net::Answer;
 use crate::net::gate::{Barred, Gate};
 use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
 use crate::telemetry::http::{HttpMetrics, Route};
-use decode::{Decoded, DecodedAsk, Purpose, Wanted};
+use decode::{Decoded, DecodedAsk, Purpose, Reading, Wanted};
 use encode::Spends;
 use tollgate::engine::together;
 
-const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, and /v1/forward-auth; \
+const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, /v1/forward-auth and /openapi.json; \
                       health and metrics are on the admin port";
 
 /// The door, as one worker has it.
 #[derive(Debug)]
 pub(crate) struct HttpDoor {
     engine: Engine,
-    facing: SharedFacing,
     /// In front of what can undo a limit: refunds, and limits the caller brings along.
     gate: Gate,
     log_max: u32,
@@ -55,13 +55,12 @@ impl HttpDoor {
     /// A door to this engine.
     pub(crate) fn new(
         engine: Engine,
-        facing: SharedFacing,
         gate: Gate,
         log_max: u32,
         patience: Duration,
         metrics: Arc<HttpMetrics>,
     ) -> HttpDoor {
-        HttpDoor { engine, facing, gate, log_max, patience, metrics }
+        HttpDoor { engine, gate, log_max, patience, metrics }
     }
 
     /// hot path: one store round trip; hyper's allocations and one for the header map.
@@ -70,9 +69,19 @@ impl HttpDoor {
             return Err(Problem::not_found(ROUTES));
         }
         if route == Route::ForwardAuth {
-            // Any method: proxies ask with a GET, or with the client's own.
+            // Proxies ask with a GET, or with the client's own method.
+            const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+            if !METHODS.split(", ").any(|method| request.method() == method) {
+                return Err(Problem::method(METHODS));
+            }
             let (head, _) = request.into_parts();
             return forward::answer(self, &head, peer).await;
+        }
+        if route == Route::OpenApi {
+            return match *request.method() {
+                Method::GET | Method::HEAD => Ok(json(Bytes::from(openapi::document(&self.engine.policy())))),
+                _ => Err(Problem::method("GET")),
+            };
         }
         if request.method() != Method::POST {
             return Err(Problem::method("POST"));
@@ -81,30 +90,42 @@ impl HttpDoor {
         check_headers(&head.headers)?;
         let body = body::read(body, self.patience).await?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
-        let decoded = decode::body(&body, purpose, self.log_max)?;
+        // One snapshot to read with and to decide under: a reload in between cannot mix the two.
+        let policy = self.engine.policy();
+        let identity = &Facing::of(&policy).ok_or_else(Problem::unfinished)?.identity;
+        let decoded = decode::body(&body, Reading { purpose, log_max: self.log_max, identity })?;
         self.check_gate(route, &decoded, &head.headers, peer)?;
         match &decoded {
-            Decoded::Ask(ask) => self.ask(route, ask).await.map(json),
+            Decoded::Ask(ask) => self.ask(route, &policy, ask).await.map(json),
             Decoded::Batch(asks) => {
-                let answers = together(asks.iter().map(|ask| self.ask(route, ask))).await;
+                check_all(&policy, asks)?;
+                let answers = together(asks.iter().map(|ask| self.ask(route, &policy, ask))).await;
                 Ok(json(encode::batch(&answers)))
             }
         }
     }
 
     /// One ask and its answer.
-    async fn ask(&self, route: Route, ask: &DecodedAsk<'_>) -> Result<Bytes, Problem> {
+    async fn ask(&self, route: Route, policy: &Arc<Policy>, ask: &DecodedAsk<'_>) -> Result<Bytes, Problem> {
         let DecodedAsk { wanted, shape } = ask;
         let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
         let ask = Ask { wants: &wants };
         match route {
-            Route::Check => encode::verdict(&self.engine.decide(&ask).await, &wants, Spends::Named, *shape),
-            Route::Peek => encode::verdict(&self.engine.peek(&ask).await, &wants, Spends::None, *shape),
-            Route::Refund | Route::ForwardAuth | Route::Other => match self.engine.refund(&ask).await {
-                RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
-                RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
-                RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
-            },
+            Route::Check => {
+                let verdict = self.engine.decide_under(Arc::clone(policy), &ask).await;
+                encode::verdict(&verdict, &wants, Spends::Named, *shape)
+            }
+            Route::Peek => {
+                let verdict = self.engine.peek_under(Arc::clone(policy), &ask).await;
+                encode::verdict(&verdict, &wants, Spends::None, *shape)
+            }
+            Route::Refund | Route::ForwardAuth | Route::OpenApi | Route::Other => {
+                match self.engine.refund(&ask).await {
+                    RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
+                    RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
+                    RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
+                }
+            }
         }
     }
 
@@ -142,6 +163,7 @@ impl Handler for HttpDoor {
             "/v1/peek" => Route::Peek,
             "/v1/refund" => Route::Refund,
             "/v1/forward-auth" => Route::ForwardAuth,
+            "/openapi.json" => Route::OpenApi,
             _ => Route::Other,
         };
         let answer = match self.routed(route, request, peer).await {
@@ -179,6 +201,15 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
     let title = "the body must be JSON; nothing was spent";
     let detail = "send content-type: application/json";
     Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "media-type", title, detail))
+}
+
+/// Refuses a batch of which one ask cannot be understood, before any of it is spent.
+fn check_all(policy: &Policy, asks: &[DecodedAsk<'_>]) -> Result<(), Problem> {
+    for DecodedAsk { wanted, shape } in asks {
+        let wants: Few<Want<'_>> = wanted.iter().map(Wanted::want).collect();
+        policy.matched(&Ask { wants: &wants }).map_err(|problem| encode::invalid(&problem, *shape))?;
+    }
+    Ok(())
 }
 
 fn json(body: Bytes) -> Answer {

@@ -134,7 +134,12 @@ impl<'de> Visitor<'de> for ValueVisitor {
         Ok(Value::Other("a negative number"))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Value<'de>, E> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and within bounds")]
+    fn visit_f64<E>(self, number: f64) -> Result<Value<'de>, E> {
+        // JSON knows one kind of number: 5.0 is 5.
+        if number.fract() == 0.0 && (0.0..9_007_199_254_740_992.0).contains(&number) {
+            return Ok(Value::Whole(number as u64));
+        }
         Ok(Value::Other("a number that is not whole, or too large"))
     }
 

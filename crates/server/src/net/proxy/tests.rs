@@ -111,7 +111,7 @@ fn what_can_never_become_a_header_is_malformed() {
         ("addresses cut", &block_of(0x21, 0x11, &tcp4()[..11])),
         ("addresses of the other family", &block_of(0x21, 0x21, &tcp4())),
         ("a block too long", &block_of(0x21, 0x11, &[0; BLOCK_BYTES_MAX - BLOCK_FIXED_BYTES + 1])),
-        ("a block far too long", &block_of(0x21, 0x11, &[0; 65_535])),
+        ("a block far too long", &block_of(0x21, 0x11, &vec![0; 65_535])),
     ] {
         assert!(parse(bytes).is_err(), "{name}: {:?}", parse(bytes));
     }
@@ -119,7 +119,7 @@ fn what_can_never_become_a_header_is_malformed() {
 
 #[test]
 fn a_block_that_will_be_too_long_is_refused_before_it_has_come() {
-    assert!(parse(&block_of(0x21, 0x11, &[0; 65_535])[..BLOCK_FIXED_BYTES]).is_err());
+    assert!(parse(&block_of(0x21, 0x11, &vec![0; 65_535])[..BLOCK_FIXED_BYTES]).is_err());
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //!
 //! Proved by: memory/tests, testkit::contract
 
+mod board;
 mod hash;
 mod logs;
 mod room;
@@ -30,12 +31,14 @@ use std::thread;
 
 use tollgate_core::algorithm::token_bucket::Plain;
 use tollgate_core::algorithm::{Algorithm, Kind};
+use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::store::{Heartbeat, Store, StoreError};
 
+use self::board::MemoryBoard;
 use self::hash::{KeyHash, KeyHasher};
 use self::room::Room;
 use self::shape::Shapes;
@@ -80,6 +83,7 @@ pub struct MemoryStore {
     overflow_room: Room,
     overflowed: AtomicU64,
     sweeps: AtomicUsize,
+    board: MemoryBoard,
 }
 
 /// Its own cache lines, so that one shard's lock does not slow down its neighbour's.
@@ -269,6 +273,7 @@ impl Builder {
             overflow_room: Room::new(OVERFLOW_KEYS, log_bytes_max / 8),
             overflowed: AtomicU64::new(0),
             sweeps: AtomicUsize::new(0),
+            board: MemoryBoard::default(),
         }
     }
 }
@@ -326,6 +331,14 @@ impl Store for MemoryStore {
             self.forget_one(key);
         }
         Ok(())
+    }
+
+    async fn post(&self, name: &[u8], notice: Option<Notice<'_>>) -> Result<Post, StoreError> {
+        Ok(self.board.post(name, notice, self.clock.now()))
+    }
+
+    async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
+        Ok(self.board.since(seen, self.clock.now()))
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

@@ -4,8 +4,9 @@ use tollgate_core::store::{ErrorClass, StoreError};
 
 /// Prefixes as Redis and Valkey print them. Inside scripts the prefix stays, followed by the
 /// script's name; what an ACL refuses inside a script comes as a plain `ERR`.
-const PREFIXES: [(&str, ErrorClass); 22] = [
+const PREFIXES: [(&str, ErrorClass); 23] = [
     ("NOSCRIPT", ErrorClass::NoScript),
+    ("ERR Function not found", ErrorClass::NoScript),
     ("READONLY", ErrorClass::ReadOnly),
     ("LOADING", ErrorClass::Loading),
     ("MASTERDOWN", ErrorClass::MasterDown),
@@ -48,6 +49,16 @@ pub(super) fn answered(message: &str) -> StoreError {
     StoreError::Answered { class: class_of(message), message: shown }
 }
 
+/// Whether an answer to a call of a function, or to loading its library, says that the user may not
+/// or the server cannot. Either is said before anything runs: what an ACL or a missing command
+/// refuses inside a function is said in other words.
+pub(super) fn is_for_want_of_functions(message: &str) -> bool {
+    let is_forbidden = message.starts_with("NOPERM")
+        && ["'fcall'", "'function|load'"].iter().any(|command| message.contains(command));
+    is_forbidden
+        || ["ERR unknown command", "ERR unknown subcommand"].iter().any(|text| message.starts_with(text))
+}
+
 /// Whether a connection that answered so is of no more use: the server behind it is not, or no
 /// longer, the primary we want.
 pub(super) fn is_fatal(class: ErrorClass) -> bool {
@@ -69,6 +80,7 @@ mod tests {
     fn errors_are_told_apart_by_what_redis_really_says() {
         for (message, class) in [
             ("NOSCRIPT No matching script. Please use EVAL.", ErrorClass::NoScript),
+            ("ERR Function not found", ErrorClass::NoScript),
             (
                 "READONLY You can't write against a read only replica. script: 1a2b, on @user_script:1.",
                 ErrorClass::ReadOnly,
@@ -108,6 +120,28 @@ mod tests {
             ("ERR unknown command", ErrorClass::Other),
         ] {
             assert_eq!(class_of(message), class, "{message}");
+        }
+    }
+
+    #[test]
+    fn what_says_that_there_are_no_functions_says_that_none_has_run() {
+        for message in [
+            "NOPERM this user has no permissions to run the 'fcall' command",
+            "NOPERM User ann has no permissions to run the 'function|load' command",
+            "ERR unknown command 'FCALL', with args beginning with: 'tollgate_0_fast' '1' ",
+            "ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.",
+        ] {
+            assert!(is_for_want_of_functions(message), "{message}");
+        }
+        for message in [
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "ERR The user executing the script can't run this command or subcommand script: tollgate_0_fast",
+            "ERR Unknown Redis command called from script script: tollgate_0_fast",
+            "ERR Function not found",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+        ] {
+            assert!(!is_for_want_of_functions(message), "{message}");
         }
     }
 }

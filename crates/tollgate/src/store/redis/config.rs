@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The settings of a Redis store, under the names the configuration has for them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
     /// Where Redis is.
     pub url: RedisUrl,
@@ -29,6 +29,9 @@ pub struct RedisConfig {
     pub layout: Layout,
     /// Bring our own reckoning of Redis' time along instead of letting scripts read its clock.
     pub client_time: bool,
+    /// Call functions of a library that Redis keeps, which is cheaper than running scripts. Where Redis
+    /// does not let us, asks go out as scripts all the same.
+    pub functions: bool,
     /// A PEM file with the certificate authorities to trust instead of the public ones.
     pub tls_ca: Option<PathBuf>,
     /// PEM files with a client certificate and its key, for mutual TLS.
@@ -51,6 +54,7 @@ impl RedisConfig {
             default_ttl: Duration::ZERO,
             layout: Layout::Packed,
             client_time: false,
+            functions: true,
             tls_ca: None,
             tls_client: None,
         }

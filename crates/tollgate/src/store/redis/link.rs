@@ -22,9 +22,10 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use tollgate_core::store::StoreError;
+use tollgate_core::store::{ErrorClass, StoreError};
 
 use super::anchor::Anchor;
+use super::call::Functions;
 use super::classify::{answered, class_of, is_fatal};
 use super::config::RedisConfig;
 use super::dial::{Stream, dial};
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     pub dialling: Semaphore,
     /// Our own reckoning of Redis' clock, where scripts may not read it.
     pub anchor: Anchor,
+    /// Whether asks go out as calls of functions.
+    pub functions: Functions,
     /// Dials that succeeded.
     pub dials: AtomicU64,
     /// Dials that failed.
@@ -84,7 +87,7 @@ struct Status {
     unanswered: AtomicU64,
 }
 
-/// Bytes to write, and whom to tell. Only the last of its replies is told.
+/// Bytes to write, and whom to tell: the last of its replies, or why that one failed.
 #[derive(Debug)]
 struct Request {
     bytes: Vec<u8>,
@@ -95,6 +98,8 @@ struct Request {
 /// A request that was written.
 struct Unanswered {
     replies: u8,
+    /// The first failure among its replies but the last.
+    failed: Option<Reply>,
     since: Instant,
     done: oneshot::Sender<Result<Reply, StoreError>>,
 }
@@ -123,7 +128,8 @@ impl Link {
         self.is_open() && self.status.unanswered.load(Ordering::Relaxed) > 0
     }
 
-    /// Sends `bytes`, a pipeline of `replies` commands, and waits for the last one's reply.
+    /// Sends `bytes`, a pipeline of `replies` commands, and waits for the last one's reply; where that
+    /// is a lost script or function, for what an earlier one says about it.
     pub(super) async fn call(&self, bytes: Vec<u8>, replies: u8) -> Result<Reply, StoreError> {
         if self.status.is_down.load(Ordering::Acquire)
             && let Some(error) = self.status.down.lock().clone()
@@ -156,6 +162,7 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
         let error = match dialled {
             Ok(Ok((stream, greeting))) => {
                 shared.dials.fetch_add(1, Ordering::Relaxed);
+                shared.functions.try_again();
                 if let Some(time) = greeting.time {
                     shared.anchor.set(time);
                 }
@@ -302,7 +309,7 @@ fn enqueue(request: Request, output: &mut Vec<u8>, unanswered: &mut VecDeque<Una
     let Request { bytes, replies, done } = request;
     if !done.is_closed() {
         output.extend_from_slice(&bytes);
-        unanswered.push_back(Unanswered { replies, since: Instant::now(), done });
+        unanswered.push_back(Unanswered { replies, failed: None, since: Instant::now(), done });
     }
 }
 
@@ -323,9 +330,14 @@ fn deliver(
             fatal = Some(answered(message));
         }
         request.replies -= 1;
-        if request.replies == 0
-            && let Some(request) = unanswered.pop_front()
-        {
+        if request.replies > 0 {
+            if matches!(reply, Reply::Error(_)) {
+                request.failed.get_or_insert(reply);
+            }
+        } else if let Some(mut request) = unanswered.pop_front() {
+            let is_lost = matches!(&reply, Reply::Error(why) if class_of(why) == ErrorClass::NoScript);
+            // What could not be loaded is not there to be called: the load says why.
+            let reply = request.failed.take_if(|_| is_lost).unwrap_or(reply);
             let is_late = request.done.send(Ok(reply)).is_err();
             *late = if is_late { *late + 1 } else { 0 };
         }

@@ -1,10 +1,12 @@
-//! State in Redis: one script call per ask, on Redis' own clock.
+//! State in Redis: one call of a function or a script per ask, on Redis' own clock.
 //!
 //! This room knows Redis; it knows no ask, no rule and no patience. It neither retries nor waits
-//! out a deadline: only an answer that proves nothing ran (NOSCRIPT, or windows that were stale)
-//! is asked again, once.
+//! out a deadline: only an answer that proves nothing ran (a function or a script that is not there,
+//! windows that were stale) is followed by another call.
 
 mod anchor;
+mod board;
+mod call;
 mod classify;
 mod config;
 mod dial;
@@ -29,27 +31,25 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tollgate_core::algorithm::Algorithm;
+use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
-use tollgate_core::store::{ErrorClass, Heartbeat, Store, StoreError};
+use tollgate_core::store::{Heartbeat, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
 use anchor::Anchor;
-use classify::{answered, class_of};
+use call::Functions;
+use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
 use reply::Answer;
 use request::{Naming, has_calendar};
-use scripts::{Script, Scripts, Verb};
+use scripts::{Called, Scripts, Verb};
 use tls::Tls;
 use wire::Reply;
-
-/// How often a script is loaded again for one call. One write is not always one read: Redis takes 16 KiB
-/// at a time, and a flush may come between the two halves. A lost script proves that nothing ran.
-const HEALS_MAX: usize = 4;
 
 /// How long an instance counts as alive after it was last heard.
 const ALIVE_FOR: Micros = Micros::from_secs(5);
@@ -102,6 +102,8 @@ pub struct RedisStats {
     pub keys: Option<u64>,
     /// Whether time comes from our own reckoning because scripts may not read Redis' clock.
     pub client_time: bool,
+    /// Whether asks go out as calls of functions, rather than as scripts.
+    pub functions: bool,
 }
 
 /// Why a Redis store could not be set up.
@@ -157,6 +159,7 @@ impl RedisStore {
             malformed: AtomicU64::new(0),
             survey: Arc::default(),
             shared: Arc::new(Shared {
+                functions: Functions::new(config.functions),
                 config,
                 tls,
                 dialling: Semaphore::new(1),
@@ -201,6 +204,7 @@ impl RedisStore {
             max_memory: survey.max_memory,
             keys: survey.keys,
             client_time: self.shared.anchor.is_used(),
+            functions: self.shared.functions.are_used(),
         }
     }
 
@@ -244,41 +248,16 @@ impl RedisStore {
         anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
     }
 
-    /// Runs a script, loading it first where Redis has lost it.
-    ///
-    /// hot path: the request is written out once, and again only for a script that was lost.
-    async fn run(
-        &self,
-        link: &Link,
-        script: &Script,
-        request: impl Fn() -> Vec<u8> + Send,
-    ) -> Result<Reply, StoreError> {
-        let mut reply = link.call(request(), 1).await?;
-        for _ in 0..HEALS_MAX {
-            let is_lost =
-                matches!(&reply, Reply::Error(message) if class_of(message) == ErrorClass::NoScript);
-            if !is_lost {
-                break;
-            }
-            // Both in one write: as two trips, a loop of SCRIPT FLUSH could starve them.
-            let again = request();
-            let mut both = Vec::with_capacity(script.text.len() + again.len() + 64);
-            wire::command(&mut both, [&b"SCRIPT"[..], b"LOAD", script.text.as_bytes()].into_iter());
-            both.extend_from_slice(&again);
-            reply = link.call(both, 2).await?;
-        }
-        Ok(reply)
-    }
-
     async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         let link = self.link();
-        if let (Verb::Take, [check], Some(script)) = (verb, checks, &self.scripts.fast)
+        if let (Verb::Take, [check], Some(entry)) = (verb, checks, self.scripts.fast())
             && let Algorithm::TokenBucket(bucket) = check.algorithm
+            && check.cost.get() <= bucket.capacity()
             && !self.shared.anchor.is_used()
         {
-            let request = || self.naming.fast(script, check, bucket);
+            let request = |called: Called<'_>| self.naming.fast(called, check, bucket);
             // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
-            return match reply::decisions(self.run(&link, script, request).await?, checks)? {
+            return match reply::decisions(self.call(&link, entry, request).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
                     Ok(decisions)
@@ -286,15 +265,15 @@ impl RedisStore {
                 Answer::Stale { .. } => Err(reply::bad("a bucket that is stale")),
             };
         }
-        let script = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
+        let entry = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
         let mut around = Micros::ZERO;
         if has_calendar(checks.iter().map(|check| check.algorithm)) {
             around = clock::wall();
         }
         for attempt in 0.. {
             let now = self.now(&link).await?;
-            let request = || self.naming.visits(script, checks, now, around);
-            match reply::decisions(self.run(&link, script, request).await?, checks)? {
+            let request = |called: Called<'_>| self.naming.visits(called, checks, now, around);
+            match reply::decisions(self.call(&link, entry, request).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
                     return Ok(decisions);
@@ -398,11 +377,11 @@ impl Store for RedisStore {
                 break;
             }
             let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
-            let script =
+            let entry =
                 self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
             let now = self.now(&link).await?;
-            let request = || self.naming.refunds(script, &asked, now, around);
-            let (now, answers) = reply::refunds(self.run(&link, script, request).await?, &asked)?;
+            let request = |called: Called<'_>| self.naming.refunds(called, &asked, now, around);
+            let (now, answers) = reply::refunds(self.call(&link, entry, request).await?, &asked)?;
             around = now;
             for (at, answer) in open.into_iter().zip(answers) {
                 refunded[at] = answer;
@@ -434,26 +413,21 @@ impl Store for RedisStore {
         }
     }
 
+    async fn post(&self, name: &[u8], notice: Option<Notice<'_>>) -> Result<Post, StoreError> {
+        self.post_notice(name, notice).await
+    }
+
+    async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
+        self.board_since(seen).await
+    }
+
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
         let link = self.fill(&self.control);
-        let script = &self.scripts.heartbeat;
-        let key = self.naming.instances();
-        let mut number = itoa::Buffer::new();
-        let mut now = itoa::Buffer::new();
-        let words = [
-            "EVALSHA",
-            &script.sha,
-            "1",
-            &key,
-            &self.instance,
-            number.format(ALIVE_FOR.0),
-            now.format(self.now(&link).await?.0),
-        ];
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, words.into_iter().map(str::as_bytes));
+        let now = self.now(&link).await?;
+        let request = |called: Called<'_>| self.naming.heartbeat(called, &self.instance, ALIVE_FOR, now);
         // Forgotten unless this one is answered too, also if the caller gives it up.
         let since = self.answering_since.lock().take();
-        let answer = reply::integers(self.run(&link, script, || bytes.clone()).await?, 2)?;
+        let answer = reply::integers(self.call(&link, self.scripts.heartbeat(), request).await?, 2)?;
         let since = since.unwrap_or_else(clock::instant);
         *self.answering_since.lock() = Some(since);
         self.survey(&link);

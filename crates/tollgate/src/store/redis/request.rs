@@ -1,4 +1,4 @@
-//! Checks to the bytes of one `EVALSHA`.
+//! Checks to the bytes of one `FCALL` or `EVALSHA`.
 
 use sha2::{Digest, Sha256};
 use tollgate_core::algorithm::fixed_window::Windows;
@@ -9,7 +9,7 @@ use tollgate_core::key::{Key, encode};
 use tollgate_core::units::Micros;
 
 use super::config::Layout;
-use super::scripts::{Script, kind_number};
+use super::scripts::{Called, kind_number};
 use super::wire::{bulk, header};
 
 /// Encoded subjects longer than this are hashed, so that keys stay short.
@@ -18,12 +18,15 @@ const SUBJECT_BYTES_PLAIN: usize = 128;
 /// The generation of our key and value formats. Another one never shares a key with this.
 const GENERATION: u8 = b'1';
 
+/// A TTL above this, a quarter of a million years, would not be exact in Lua.
+const TTL_MS_MAX: u64 = (1 << 53) - 1;
+
 /// How this store names keys and how long it keeps them.
 #[derive(Debug)]
 pub(super) struct Naming {
     /// `prefix:generation:`, with the layout in the generation.
     head: String,
-    /// The shortest TTL, in milliseconds.
+    /// The shortest TTL, in milliseconds, an exact double.
     ttl_ms_min: u64,
 }
 
@@ -34,12 +37,15 @@ impl Naming {
             Layout::Packed => 'p',
             Layout::Hash => 'h',
         };
-        Naming { head: format!("{prefix}:{}{layout}:", char::from(GENERATION)), ttl_ms_min }
+        Naming {
+            head: format!("{prefix}:{}{layout}:", char::from(GENERATION)),
+            ttl_ms_min: ttl_ms_min.min(TTL_MS_MAX),
+        }
     }
 
-    /// The key that instances show themselves alive under.
-    pub(super) fn instances(&self) -> String {
-        format!("{}{{instances}}", self.head)
+    /// The keys of the notice board: its notices, and its head. Neither can be a subject's.
+    pub(super) fn board(&self) -> [String; 2] {
+        ["", "=head"].map(|end| format!("{}{{board}}{end}", self.head))
     }
 
     /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`.
@@ -66,18 +72,18 @@ impl Naming {
         (algorithm.keep_for() + spare).as_millis_ceil().max(self.ttl_ms_min).max(1)
     }
 
-    /// One `EVALSHA` for a take or a peek. `around` is where calendar windows are looked up; `now`
+    /// One call for a take or a peek. `around` is where calendar windows are looked up; `now`
     /// is zero to let Redis read its own clock.
     pub(super) fn visits(
         &self,
-        script: &Script,
+        called: Called<'_>,
         checks: &[Check<'_>],
         now: Micros,
         around: Micros,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + checks.len() * 160);
         header(&mut out, b'*', 4 + checks.len() * 3);
-        self.head_of_call(&mut out, script, checks.iter().map(|check| check.key), checks.len());
+        self.head_of_call(&mut out, called, checks.iter().map(|check| check.key), checks.len());
         let mut number = itoa::Buffer::new();
         bulk(&mut out, number.format(now.0).as_bytes());
         for check in checks {
@@ -87,38 +93,37 @@ impl Naming {
         out
     }
 
-    /// One `EVALSHA` for a take from one token bucket, on Redis' own clock.
-    pub(super) fn fast(&self, script: &Script, check: &Check<'_>, bucket: &TokenBucket) -> Vec<u8> {
+    /// One call for a take from one token bucket, on Redis' own clock, of no more than it holds: the units
+    /// of more might not be exact.
+    pub(super) fn fast(&self, called: Called<'_>, check: &Check<'_>, bucket: &TokenBucket) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
-        header(&mut out, b'*', 6);
-        self.head_of_call(&mut out, script, std::iter::once(check.key), 1);
+        header(&mut out, b'*', 5);
+        self.head_of_call(&mut out, called, std::iter::once(check.key), 1);
         let mut packed = Packed::new();
         packed.push(&bucket.capacity().to_le_bytes());
         packed.push(&bucket.unit().to_le_bytes());
         packed.push(&bucket.pour().to_le_bytes());
         let renew_every = check.algorithm.keep_for() - check.algorithm.time_to_whole();
-        // A cost above the capacity may be too much for a double, and is too much for the bucket.
-        let needed = bucket.units_of(check.cost).min(bucket.full() + 1);
-        for number in [u64::from(bucket.pour()), needed, bucket.full(), renew_every.0] {
+        let needed = bucket.units_of(check.cost);
+        let ttl_ms = self.ttl_ms(check.algorithm);
+        for number in [u64::from(bucket.pour()), needed, bucket.full(), renew_every.0, ttl_ms] {
             packed.push(&double(number).to_le_bytes());
         }
-        packed.push(pack(check, Micros::ZERO).as_slice());
         bulk(&mut out, packed.as_slice());
-        bulk(&mut out, itoa::Buffer::new().format(self.ttl_ms(check.algorithm)).as_bytes());
         out
     }
 
-    /// One `EVALSHA` for refunds.
+    /// One call for refunds.
     pub(super) fn refunds(
         &self,
-        script: &Script,
+        called: Called<'_>,
         refunds: &[Refund<'_>],
         now: Micros,
         around: Micros,
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + refunds.len() * 200);
         header(&mut out, b'*', 4 + refunds.len() * 4);
-        self.head_of_call(&mut out, script, refunds.iter().map(|refund| refund.check.key), refunds.len());
+        self.head_of_call(&mut out, called, refunds.iter().map(|refund| refund.check.key), refunds.len());
         let mut number = itoa::Buffer::new();
         bulk(&mut out, number.format(now.0).as_bytes());
         for Refund { check, take } in refunds {
@@ -133,17 +138,33 @@ impl Naming {
         out
     }
 
+    /// One call that shows `instance` alive.
+    pub(super) fn heartbeat(
+        &self,
+        called: Called<'_>,
+        instance: &str,
+        alive_for: Micros,
+        now: Micros,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(192);
+        header(&mut out, b'*', 7);
+        head(&mut out, called, 1);
+        bulk(&mut out, format!("{}{{instances}}", self.head).as_bytes());
+        bulk(&mut out, instance.as_bytes());
+        let mut number = itoa::Buffer::new();
+        bulk(&mut out, number.format(alive_for.0).as_bytes());
+        bulk(&mut out, number.format(now.0).as_bytes());
+        out
+    }
+
     fn head_of_call<'a>(
         &self,
         out: &mut Vec<u8>,
-        script: &Script,
+        called: Called<'_>,
         keys: impl Iterator<Item = Key<'a>>,
         count: usize,
     ) {
-        let mut number = itoa::Buffer::new();
-        out.extend_from_slice(b"$7\r\nEVALSHA\r\n");
-        bulk(out, script.sha.as_bytes());
-        bulk(out, number.format(count).as_bytes());
+        head(out, called, count);
         let mut name = String::with_capacity(96);
         for key in keys {
             name.clear();
@@ -151,6 +172,22 @@ impl Naming {
             bulk(out, name.as_bytes());
         }
     }
+}
+
+/// How to call, what, and the number of its keys.
+pub(super) fn head(out: &mut Vec<u8>, called: Called<'_>, keys: usize) {
+    let name = match called {
+        Called::Function(name) => {
+            out.extend_from_slice(b"$5\r\nFCALL\r\n");
+            name
+        }
+        Called::Script(sha) => {
+            out.extend_from_slice(b"$7\r\nEVALSHA\r\n");
+            sha
+        }
+    };
+    bulk(out, name.as_bytes());
+    bulk(out, itoa::Buffer::new().format(keys).as_bytes());
 }
 
 fn write_tag(subject: &[u8], out: &mut String) {

@@ -1,7 +1,10 @@
-//! The Lua scripts, assembled once per store from the twins in `scripts/`.
+//! The Lua, assembled once per store from the twins in `scripts/`, in the two forms Redis runs.
 //!
-//! A script's whole text runs on every call, function definitions included, so an ask of one kind
-//! of check (nearly all of them) gets a script with that kind alone.
+//! As a library of functions (`FCALL`): its text runs once, when it is loaded, so one general
+//! function with every kind in it serves all asks. As scripts (`EVALSHA`), for those who may not or
+//! will not keep a library in their Redis: a script's whole text runs on every call, function
+//! definitions included, so an ask of one kind of check (nearly all of them) gets a script with
+//! that kind alone. Both are made of the same files.
 
 use std::fmt::Write as _;
 
@@ -10,7 +13,7 @@ use tollgate_core::algorithm::Kind;
 
 use super::config::Layout;
 
-/// What a script does.
+/// What is asked of Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     /// Spend all, or none.
@@ -30,16 +33,68 @@ pub(super) struct Script {
     pub sha: String,
 }
 
-/// Every script a store of one layout can need.
+/// A library, with the names of its functions. Each carries the digest of the text, so that two
+/// releases or two layouts side by side never call, nor replace, each other's.
+#[derive(Debug)]
+pub(super) struct Library {
+    /// Its text.
+    pub text: String,
+    take: String,
+    peek: String,
+    refund: String,
+    heartbeat: String,
+    post: String,
+    fast: String,
+}
+
+/// One thing to ask of Redis, by both of its names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry<'a> {
+    /// Its name as a function of the library.
+    pub function: &'a str,
+    /// The same as a script of its own.
+    pub script: &'a Script,
+    /// Whether it only looks, and so must work where nothing may be written.
+    pub only_looks: bool,
+}
+
+/// Which of its two names an entry is called by.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Called<'a> {
+    /// `FCALL`, and the function.
+    Function(&'a str),
+    /// `EVALSHA`, and the script's digest.
+    Script(&'a str),
+}
+
+/// Everything a store of one layout can ask.
 #[derive(Debug)]
 pub(super) struct Scripts {
+    /// All of it as one library.
+    pub library: Library,
     /// By verb, then by kind, the mixed one last.
     by_verb: [[Script; 5]; 3],
-    /// Takes from one token bucket; where the layout is packed.
-    pub fast: Option<Script>,
-    /// Shows an instance alive.
-    pub heartbeat: Script,
+    fast: Option<Script>,
+    heartbeat: Script,
+    post: Script,
 }
+
+const FAST: &str = include_str!("../../../scripts/token_bucket_fast.lua");
+const FAST_SCRIPT: &str = include_str!("../../../scripts/fast_script.lua");
+const FAST_LIBRARY: &str = include_str!("../../../scripts/fast_library.lua");
+const NUMBERS: &str = include_str!("../../../scripts/numbers.lua");
+const DISPATCH: &str = include_str!("../../../scripts/dispatch.lua");
+const TAKE: &str = include_str!("../../../scripts/take.lua");
+const REFUND: &str = include_str!("../../../scripts/refund.lua");
+const HEARTBEAT: &str = include_str!("../../../scripts/heartbeat.lua");
+const POST: &str = include_str!("../../../scripts/post.lua");
+const LIBRARY: &str = include_str!("../../../scripts/library.lua");
+
+const CONSTANTS: &str = "local ALLOWED, DENIED, NEVER, STALE = 0, 1, 2, 3\n\
+                         local RETURNED_ALL, RETURNED_PART, RETURNED_NOTHING = 0, 1, 2\n";
+
+/// Stands for the library's name until its digest is known.
+const NAMELESS: &str = "LIBRARY_";
 
 /// The number a kind has in packed arguments; `scripts/dispatch.lua` has the same order.
 pub(super) const fn kind_number(kind: Kind) -> u8 {
@@ -62,79 +117,135 @@ impl Scripts {
                 Some(Kind::FixedWindow),
                 None,
             ]
-            .map(|kind| Script::new(&assemble("", layout, verb, kind)))
+            .map(|kind| Script::new(&script("", layout, verb, kind)))
         };
-        let fast = include_str!("../../../scripts/token_bucket_fast.lua");
-        let fast = || Script::new(&assemble(fast, layout, Verb::Take, Some(Kind::TokenBucket)));
+        let fast = || {
+            let first = [FAST_SCRIPT, FAST].concat();
+            Script::new(&script(&first, layout, Verb::Take, Some(Kind::TokenBucket)))
+        };
         Scripts {
+            library: Library::new(layout),
             fast: (layout == Layout::Packed).then(fast),
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
-            heartbeat: Script::new(include_str!("../../../scripts/heartbeat.lua")),
+            heartbeat: Script::new(&["#!lua\n", HEARTBEAT].concat()),
+            post: Script::new(&["#!lua\n", POST].concat()),
         }
     }
 
-    /// The script for checks of these kinds.
-    pub(super) fn pick(&self, verb: Verb, mut kinds: impl Iterator<Item = Kind>) -> &Script {
+    /// What to call for checks of these kinds.
+    pub(super) fn pick(&self, verb: Verb, mut kinds: impl Iterator<Item = Kind>) -> Entry<'_> {
         let first = kinds.next().map_or(5, kind_number);
         let is_mixed = kinds.any(|kind| kind_number(kind) != first);
         let [take, peek, refund] = &self.by_verb;
-        let scripts = match verb {
-            Verb::Take => take,
-            Verb::Peek => peek,
-            Verb::Refund => refund,
+        let (scripts, function) = match verb {
+            Verb::Take => (take, &self.library.take),
+            Verb::Peek => (peek, &self.library.peek),
+            Verb::Refund => (refund, &self.library.refund),
         };
         let at = if is_mixed { 5 } else { first };
-        &scripts[usize::from(at) - 1]
+        Entry { function, script: &scripts[usize::from(at) - 1], only_looks: verb == Verb::Peek }
+    }
+
+    /// Takes from one token bucket; where the layout is packed.
+    pub(super) fn fast(&self) -> Option<Entry<'_>> {
+        let script = self.fast.as_ref()?;
+        Some(Entry { function: &self.library.fast, script, only_looks: false })
+    }
+
+    /// Puts a notice on the board.
+    pub(super) fn post(&self) -> Entry<'_> {
+        Entry { function: &self.library.post, script: &self.post, only_looks: false }
+    }
+
+    /// Shows an instance alive.
+    pub(super) fn heartbeat(&self) -> Entry<'_> {
+        Entry { function: &self.library.heartbeat, script: &self.heartbeat, only_looks: false }
     }
 }
 
 impl Script {
-    /// Without comments and indentation: what is loaded anew after a flush should be short, and fit
-    /// into one read of Redis' together with the call that needs it.
     fn new(text: &str) -> Script {
-        let lines =
-            text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
-        let text = lines.flat_map(|line| [line, "\n"]).collect::<String>();
-        let mut sha = String::with_capacity(40);
-        for byte in Sha1::digest(text.as_bytes()) {
-            let _ = write!(sha, "{byte:02x}"); // writing to a String cannot fail
-        }
-        Script { text, sha }
+        let text = bare(text);
+        Script { sha: digest(&text), text }
     }
 }
 
-fn assemble(first: &str, layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
+impl Library {
+    fn new(layout: Layout) -> Library {
+        let body = bare(&library(layout));
+        let name = format!("tollgate_{}", &digest(&body)[..12]);
+        let function = |end: &str| format!("{name}_{end}");
+        Library {
+            text: format!("#!lua name={name}\n{}", body.replace(NAMELESS, &function(""))),
+            take: function("take"),
+            peek: function("peek"),
+            refund: function("refund"),
+            heartbeat: function("heartbeat"),
+            post: function("post"),
+            fast: function("fast"),
+        }
+    }
+}
+
+/// Without comments and indentation: what is loaded anew after a flush should be short, and fit
+/// into one read of Redis' together with the call that needs it.
+fn bare(text: &str) -> String {
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("--"));
+    lines.flat_map(|line| [line, "\n"]).collect()
+}
+
+fn digest(text: &str) -> String {
+    let mut sha = String::with_capacity(40);
+    for byte in Sha1::digest(text.as_bytes()) {
+        let _ = write!(sha, "{byte:02x}"); // writing to a String cannot fail
+    }
+    sha
+}
+
+/// One script, `first` before everything else.
+fn script(first: &str, layout: Layout, verb: Verb, kind: Option<Kind>) -> String {
     // Flagged scripts are refused before their first line where they cannot run to the end (out of
     // memory, read only); a peek, flagged as not writing, still answers there.
     let flags = if verb == Verb::Peek { "#!lua flags=no-writes\n" } else { "#!lua\n" };
-    let constants = format!(
-        "local ALLOWED, DENIED, NEVER, STALE = 0, 1, 2, 3\n\
-         local RETURNED_ALL, RETURNED_PART, RETURNED_NOTHING = 0, 1, 2\n\
-         local PEEKING = {}\n",
-        verb == Verb::Peek
-    );
+    let peeking = if verb == Verb::Peek { "local PEEKING = true\n" } else { "local PEEKING = false\n" };
+    let driver = match verb {
+        Verb::Take | Verb::Peek => TAKE,
+        Verb::Refund => REFUND,
+    };
+    // In a function of its own, so that what comes first need not set any of it up.
+    [flags, first, "return (function()\n", peeking, &general(layout, kind), driver, "end)()\n"].concat()
+}
+
+/// The library, nameless: everything as functions, set up by the first call.
+fn library(layout: Layout) -> String {
+    let mut text = ["local function general(PEEKING)\n", &general(layout, None)].concat();
+    text.extend(["return function(KEYS, ARGV)\n", TAKE, "end, function(KEYS, ARGV)\n", REFUND, "end\nend\n"]);
+    text.push_str(LIBRARY);
+    if layout == Layout::Packed {
+        text.extend([FAST_LIBRARY, FAST, "return take(KEYS, ARGV)\nend)\n"]);
+    }
+    text.extend(["redis.register_function('LIBRARY_heartbeat', function(KEYS, ARGV)\n", HEARTBEAT, "end)\n"]);
+    text.extend(["redis.register_function('LIBRARY_post', function(KEYS, ARGV)\n", POST, "end)\n"]);
+    text
+}
+
+/// What the drivers stand on: constants, the layout, and the twins of one kind or of all.
+fn general(layout: Layout, kind: Option<Kind>) -> String {
     let layout = match layout {
         Layout::Packed => include_str!("../../../scripts/layout_packed.lua"),
         Layout::Hash => include_str!("../../../scripts/layout_hash.lua"),
     };
-    let driver = match verb {
-        Verb::Take | Verb::Peek => include_str!("../../../scripts/take.lua"),
-        Verb::Refund => include_str!("../../../scripts/refund.lua"),
-    };
-    // In a function of its own, so that what comes first need not set any of it up.
-    let mut text = [flags, first, "return (function()\n", &constants, layout].concat();
+    let mut text = [CONSTANTS, layout].concat();
     if matches!(kind, None | Some(Kind::TokenBucket | Kind::SlidingWindow)) {
-        text.push_str(include_str!("../../../scripts/numbers.lua"));
+        text.push_str(NUMBERS);
     }
     if let Some(kind) = kind {
         text.push_str(source(kind));
         text.push_str(&alias(kind));
     } else {
         text.extend(Kind::ALL.map(source));
-        text.push_str(include_str!("../../../scripts/dispatch.lua"));
+        text.push_str(DISPATCH);
     }
-    text.push_str(driver);
-    text.push_str("end)()\n");
     text
 }
 

@@ -1,0 +1,18 @@
+//! Layers for tower services: axum, tonic, and whatever else takes a request and answers with a response.
+//!
+//! [`LimitLayer`] stands before a service and refuses; [`PaceLayer`] stands before a client and waits. Both
+//! hold a handle to one engine. tower's own `RateLimit` keeps its count in the service, which servers clone
+//! for every connection, so that every connection gets the whole limit; here a clone is another handle.
+
+mod ask;
+mod limit;
+mod pace;
+mod respond;
+
+pub use limit::{Limit, LimitLayer};
+pub use pace::{Pace, PaceError, PaceLayer};
+pub use respond::{Bodiless, FromBytes, Respond};
+
+/// What a boxed call answers with. Boxed because `Engine::decide` is an async fn and cannot be named: one
+/// allocation per call, beside a look at the store.
+type Answering<T, E> = std::pin::Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
