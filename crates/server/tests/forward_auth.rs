@@ -122,6 +122,9 @@ async fn those_on_a_deny_list_are_forbidden() {
     let denied = ask(&server, "GET", "/api", "x-forwarded-for: 192.0.2.66\r\n").await;
     assert_eq!((denied.status, denied.header("retry-after"), denied.header("ratelimit")), (403, None, None));
     assert_eq!(denied.json()["source"], "deny-list");
+    let path = "/v1/forward-auth?refusal=429";
+    let denied = ask_at(&server, path, "GET", "/api", "x-forwarded-for: 192.0.2.66\r\n").await;
+    assert_eq!(denied.status, 403, "a status for limits is not for them");
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its own part of this")]
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
@@ -172,15 +172,32 @@ impl Client {
 
     /// Connects from an address of this machine's, of which loopback has millions.
     pub(crate) async fn connect_from(source: IpAddr, address: SocketAddr) -> Client {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::new(source, 0)).unwrap();
-        Client { stream: socket.connect(address).await.unwrap(), read: Vec::new() }
+        Client::try_connect_from(source, address).await.unwrap()
+    }
+
+    /// The same where perhaps nobody listens yet.
+    pub(crate) async fn try_connect_from(source: IpAddr, address: SocketAddr) -> io::Result<Client> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(source, 0))?;
+        Ok(Client { stream: socket.connect(address).await?, read: Vec::new() })
     }
 
     /// One request and its answer.
     pub(crate) async fn send(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+        self.send_to("test", method, path, headers, body).await
+    }
+
+    /// The same to a host of this name.
+    pub(crate) async fn send_to(
+        &mut self,
+        host: &str,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Answer {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n{headers}\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n{headers}\r\n",
             body.len()
         );
         // One that is refused early may not be read to its end; the answer still comes.
