@@ -222,6 +222,33 @@ async fn what_cannot_be_read_is_named_and_nothing_is_spent() {
     assert_eq!(server.peek(r#"{"rule":"open","key":"a"}"#).await["remaining"], 1);
 }
 
+#[tokio::test]
+async fn a_call_is_described_in_any_spelling() {
+    let file = config(
+        "rules: [{name: login, when: {path: /login, host: api.example.com}, key: everyone, limit: 9/h}]",
+    );
+    let server = Server::start_with(&["--config", file.path().to_str().unwrap()]).await;
+    for (path, host) in [
+        ("/login", "api.example.com"),
+        ("/login?x=1", "API.example.com:443"),
+        ("/login#x", "api.example.com."),
+        ("http://h/login", " api.example.com"),
+        ("/%6Cogin/", "api.example.com"),
+        ("//a/..//login", "api.example.com"),
+    ] {
+        let answer = ask(&server, json!({ "path": path, "host": host })).await;
+        assert_eq!(answer["source"], "store", "{path} {host}: {answer}");
+    }
+    for (attributes, field) in [
+        (r#"{"path":"login"}"#, "attributes.path"),
+        (r#"{"path":"/a","path":"/b"}"#, "attributes.path"),
+        (r#"{"ip":"203.0.113.9","address":"203.0.113.10"}"#, "attributes.address"),
+    ] {
+        let answer = server.post("/v1/check", format!(r#"{{"attributes":{attributes}}}"#)).await;
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (400, Some(field)), "{}", answer.text());
+    }
+}
+
 /// Runs `tollgate check`, and says how it ended and what it said.
 fn checked(text: &str, flags: &[&str]) -> (i32, String, String) {
     let file = config(text);

@@ -49,7 +49,7 @@ async fn who_comes_from_elsewhere_is_not_on_loopback() {
         (V2, 403),
         (b"PROXY TCP4 198.51.100.7 127.0.0.1 4710 80\r\n", 403),
         (b"PROXY UNKNOWN\r\n", 403),
-        (b"PROXY TCP4 127.0.0.1 127.0.0.1 4710 80\r\n", 200),
+        (b"PROXY TCP4 127.0.0.1 127.0.0.1 4710 80\r\n", 403),
         (V2_LOCAL, 200),
     ] {
         let mut client = behind(&server, header).await;

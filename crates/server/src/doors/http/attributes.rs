@@ -6,11 +6,13 @@
 
 use core::net::IpAddr;
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
+use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
-use hyper::{HeaderMap, Method, Uri};
 use tollgate::core::attributes::{Attribute, Attributes, Known};
-use tollgate::identity::{Identity, Peer, normal_path};
+use tollgate::identity::jwt::Claims;
+use tollgate::identity::{Identity, any_spelling, normal_host, path_and_query, query_parameter};
 
 use super::raw::{ATTRIBUTES_MAX, RawAttributes, Value};
 use crate::net::problem::Problem;
@@ -21,7 +23,11 @@ pub(super) struct Told {
     known: Known,
     /// The headers among it, for what stands in them.
     headers: HeaderMap,
+    /// What came behind the path.
+    query: String,
     identity: Identity,
+    /// Of the token among the headers: verified once, however often it is asked for.
+    claims: OnceLock<Option<Claims>>,
 }
 
 impl Attributes for Told {
@@ -29,12 +35,21 @@ impl Attributes for Told {
         if let Some(text) = self.known.text(attribute) {
             return Some(text);
         }
-        if !matches!(attribute, Attribute::Token | Attribute::Claim(_)) || self.headers.is_empty() {
-            return None;
+        match attribute {
+            Attribute::Token => self.identity.token(&self.headers),
+            Attribute::Claim(name) if !self.headers.is_empty() => {
+                self.claims.get_or_init(|| self.identity.claims(&self.headers)).as_ref()?.text(name)
+            }
+            Attribute::Query(name) => query_parameter(&self.query, name),
+            _ => None,
         }
-        let (method, uri) = (Method::GET, Uri::default());
-        let seen = self.identity.of_parts(&method, &uri, &self.headers, Peer::Unix);
-        seen.text(attribute).map(|text| Cow::Owned(text.into_owned()))
+    }
+
+    fn any(&self, attribute: &Attribute, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+        match (attribute, self.text(attribute)) {
+            (Attribute::Path, Some(path)) => any_spelling(&path, is_meant),
+            (_, text) => text.is_some_and(|text| is_meant(&text)),
+        }
     }
 
     fn address(&self) -> Option<IpAddr> {
@@ -58,11 +73,22 @@ pub(super) fn read(
             return Err(Problem::field(path, format!("must be an object of names and texts; found {found}")));
         }
     };
-    let mut told = Told { known: Known::default(), headers: HeaderMap::new(), identity: identity.clone() };
+    let mut told = Told {
+        known: Known::default(),
+        headers: HeaderMap::new(),
+        query: String::new(),
+        identity: identity.clone(),
+        claims: OnceLock::new(),
+    };
+    let mut named: Vec<Attribute> = Vec::with_capacity(pairs.len());
     for (name, value) in pairs {
         let place = || format!("{path}.{}", name.chars().take(64).collect::<String>());
         let attribute =
             Attribute::parse(&name).map_err(|error| Problem::field(place(), error.to_string()))?;
+        if named.contains(&attribute) {
+            return Err(Problem::field(place(), "is named twice: a call has one of each"));
+        }
+        named.push(attribute.clone());
         let text: Cow<'_, str> = match value {
             Value::Absent => continue,
             Value::Text(text) => text,
@@ -81,8 +107,18 @@ pub(super) fn read(
                 return Err(Problem::field(place(), "comes from the path: send the path"));
             }
             Attribute::Method => text.to_ascii_uppercase().into(),
-            Attribute::Host => text.to_ascii_lowercase().into(),
-            Attribute::Path => normal_path(&text).into_owned().into(),
+            Attribute::Host => normal_host(&text).unwrap_or_default().into_owned().into(),
+            Attribute::Path => {
+                let (path, query) = path_and_query(&text);
+                if !path.starts_with('/') {
+                    return Err(Problem::field(
+                        place(),
+                        "is no path: write it as it was sent, such as /login",
+                    ));
+                }
+                told.query = query.into_owned();
+                path.into_owned().into()
+            }
             Attribute::Header(name) => {
                 // What no header can be says nothing in one, and is still compared as it is.
                 if let (Ok(name), Ok(value)) =

@@ -1,5 +1,6 @@
 //! The notice board in Redis: a hash of notices and a head with its version, on one slot.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tollgate_core::board::{
@@ -64,10 +65,14 @@ impl RedisStore {
         // next look reads it again.
         let version = match ask(&link, &["GET", &head]).await? {
             Reply::Nil => 0,
-            Reply::Bulk(head) if head.len() == HEAD_BYTES => whole(&head[..8])?,
-            _ => return Err(bad("a board's head of another shape")),
+            // A head that is not ours says nothing: the board is read each time, until the next post mends it.
+            Reply::Bulk(head) => {
+                let version = head.get(..8).filter(|_| head.len() == HEAD_BYTES);
+                version.and_then(|version| whole(version).ok()).unwrap_or(u64::MAX)
+            }
+            _ => u64::MAX,
         };
-        if version == seen {
+        if version == seen && version != u64::MAX {
             return Ok(None);
         }
         let Reply::Array(values) = ask(&link, &["HVALS", &notices]).await? else {
@@ -77,8 +82,19 @@ impl RedisStore {
             Reply::Array(parts) => time_of(&parts).ok_or_else(|| bad("a time that is none"))?,
             _ => return Err(bad("a time that is none")),
         };
-        let notices = values.iter().filter_map(|value| unpack(value, now).transpose());
-        Ok(Some(Board { version, notices: notices.collect::<Result<_, _>>()? }))
+        let mut notices = Vec::with_capacity(values.len());
+        let mut malformed = 0;
+        for value in &values {
+            match unpack(value, now) {
+                Ok(notice) => notices.extend(notice),
+                Err(_) => malformed += 1,
+            }
+        }
+        if malformed > 0 {
+            self.malformed.fetch_add(malformed, Ordering::Relaxed);
+            tracing::warn!(malformed, "notices of another shape on the board were passed over");
+        }
+        Ok(Some(Board { version, notices }))
     }
 }
 
