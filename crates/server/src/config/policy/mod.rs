@@ -79,8 +79,13 @@ fn plans(mut section: Section<'_>, log_max: u32) -> Plans {
 
 /// The rules, in the order written; one with a problem is left out.
 fn rules(root: &mut Section<'_>, plans: &Plans, log_max: u32) -> Vec<Rule> {
-    let place = root.place();
-    let Some(trees) = root.list("rules") else { return Vec::new() };
+    let place = root.place_of("rules").unwrap_or(root.place());
+    let trees = root.list("rules");
+    if !root.was_there("rules") {
+        // A file that was cut short, or is not written yet, must not lift every limit.
+        root.problems().add(place, "rules", "is missing: write `rules: []` if there are to be none");
+    }
+    let Some(trees) = trees else { return Vec::new() };
     if trees.len() > RULES_MAX {
         root.problems().add(place, "rules", format!("are {}: at most {RULES_MAX}", trees.len()));
         return Vec::new();
