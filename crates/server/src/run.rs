@@ -86,7 +86,10 @@ pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), R
         .enable_all()
         .build()
         .map_err(system("cannot start the background runtime"))?;
-    background.block_on(serve_all(config, flags, digest, http, admin))
+    let ended = background.block_on(serve_all(config, flags, digest, http, admin));
+    // A thread that waits for a disk may wait for ever: it ends with the process.
+    background.shutdown_background();
+    ended
 }
 
 async fn serve_all(

@@ -186,6 +186,40 @@ async fn a_bad_file_changes_nothing_and_is_shown_until_a_good_one_comes() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_cut_short_lifts_no_limit() {
+    let stand = Stand::start(&rules("5/h")).await;
+    for text in ["", "# my rules\n", "rules:\n"] {
+        fs::write(&stand.file, text).unwrap();
+        let answer = stand.reload().await;
+        assert_eq!(answer.status, 422, "{text:?}: {}", answer.text());
+        assert!(answer.text().contains("rules: []"), "{}", answer.text());
+    }
+    stand.version(1).await;
+
+    // Whoever means it is believed, and the log says what that means.
+    fs::write(&stand.file, "rules: []\n").unwrap();
+    assert_eq!(stand.reload().await.json()["version"], 2);
+    let says = |line: &str| line.contains("WARN") && line.contains("nothing is limited");
+    stand.server.child.wait_for_line(says, PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_pipe_in_place_of_the_file_is_refused_and_holds_nobody_up() {
+    let mut stand = Stand::start(&rules("5/h")).await;
+    let pipe = stand.directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    fs::rename(&pipe, &stand.file).unwrap();
+    stand.health(|health| health["status"] == "degraded").await;
+    let answer = stand.reload().await;
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("no regular file"), "{}", answer.text());
+    stand.server.child.terminate();
+    let ended = tokio::time::timeout(PATIENCE, stand.server.child.wait()).await;
+    assert!(ended.is_ok_and(|status| status.success()), "{}", stand.server.child.output());
+}
+
+#[tokio::test]
 async fn reload_now_answers_what_came_of_it() {
     let stand = Stand::start(&rules("5/h")).await;
     let answer = stand.reload().await;
