@@ -280,6 +280,51 @@ async fn no_bucket_is_refilled_by_a_reload() {
 }
 
 #[tokio::test]
+async fn what_a_reload_forgets_is_said() {
+    let two = |first: &str, key: &str| {
+        format!(
+            "rules: [{{ name: api, key: '{key}', limits: [{{ limit: 5/h, algorithm: {first} }}, {{ limit: 9/d }}] }}]\n"
+        )
+    };
+    let stand = Stand::start(&two("token_bucket", "{address}")).await;
+    for (text, says) in [
+        (
+            two("sliding_log", "{address}"),
+            vec!["rule \"api\": limits[0] counts by another algorithm (sliding_log, not token_bucket)"],
+        ),
+        (
+            two("sliding_log", "{token|address}"),
+            vec!["rule \"api\": it counts by {token|address}, not {address}"],
+        ),
+        (
+            two("sliding_log", "{token|address}") + "identity: { ipv6_prefix: 48 }\n",
+            vec!["rule \"api\": addresses are grouped otherwise"],
+        ),
+        (
+            "rules: [{ name: api, key: '{token|address}', limit: 5/h }]\nidentity: { ipv6_prefix: 48 }\n"
+                .to_owned(),
+            vec![
+                "limits[0] counts by another algorithm (token_bucket, not sliding_log)",
+                "limits[1] is gone",
+            ],
+        ),
+        ("rules: [{ name: other, limit: 5/h, algorithm: sliding_log }]\n".to_owned(), vec![]),
+    ] {
+        fs::write(&stand.file, &text).unwrap();
+        let answer = stand.reload().await.json();
+        let forgets = answer["forgets"].as_array().unwrap();
+        assert_eq!(forgets.len(), says.len(), "{text}: {answer}");
+        for (forgotten, says) in forgets.iter().zip(says) {
+            let forgotten = forgotten.as_str().unwrap();
+            assert!(forgotten.contains(says) && forgotten.ends_with("is forgotten"), "{forgotten}");
+            let logged = |line: &str| line.contains("WARN") && line.contains(forgotten);
+            stand.server.child.wait_for_line(logged, PATIENCE).await;
+        }
+        assert_eq!(stand.server.admin("/health", "").await.json()["forgets"], answer["forgets"]);
+    }
+}
+
+#[tokio::test]
 async fn a_rule_that_is_gone_takes_its_series_along() {
     let stand = Stand::start("rules: [{ name: old, limit: 5/h }, { name: kept, limit: 5/h }]\n").await;
     for _ in 0..2 {

@@ -8,6 +8,7 @@
 //! the policy as its companion: see [`PolicyBuilder::companion`](tollgate::core::policy::PolicyBuilder).
 
 mod disk;
+mod forgets;
 mod watch;
 
 use std::sync::Arc;
@@ -68,6 +69,8 @@ pub(crate) struct InForce {
     pub(crate) loaded: Micros,
     /// Sections of the file that say something else than the process runs with.
     pub(crate) restart_needed: Vec<&'static str>,
+    /// What was spent under the policy before and does not count under this one; said until the next reload.
+    pub(crate) forgets: Vec<String>,
 }
 
 /// A reload that was refused.
@@ -132,6 +135,7 @@ impl Reloader {
             digest,
             loaded: clock::wall(),
             restart_needed: Vec::new(),
+            forgets: Vec::new(),
         };
         let status = Status { in_force, failure: None };
         let (tried, disk) = (Mutex::new(Ok(digest)), Mutex::new(Disk::default()));
@@ -180,11 +184,12 @@ impl Reloader {
             Ok(policy) => policy,
             Err(error) => return self.refused(trigger, ConfigError::NoPolicy(error)),
         };
-        let rules_before = self.engine.policy().rules().len();
+        let before = self.engine.policy();
+        let forgets = forgets::forgets(&before, &policy);
         self.engine.swap_policy(&policy);
         self.overrides.reapply().await;
         let restart_needed = self.started.differs_in(&config);
-        let in_force = InForce { version, digest, loaded: clock::wall(), restart_needed };
+        let in_force = InForce { version, digest, loaded: clock::wall(), restart_needed, forgets };
         tracing::info!(
             trigger = trigger.name(),
             version,
@@ -192,8 +197,11 @@ impl Reloader {
             sha256 = %digest,
             "another policy is in force"
         );
-        if policy.rules().is_empty() && rules_before > 0 {
-            tracing::warn!(version, rules_before, "the file has no rules any more: nothing is limited");
+        if policy.rules().is_empty() && !before.rules().is_empty() {
+            tracing::warn!(version, "the file has no rules any more: nothing is limited");
+        }
+        for what in &in_force.forgets {
+            tracing::warn!(version, "{what}");
         }
         if !in_force.restart_needed.is_empty() {
             let sections = in_force.restart_needed.join(", ");
@@ -206,7 +214,7 @@ impl Reloader {
 
     /// The text is that of the policy in force; a bad one in between is forgotten.
     fn unchanged(&self, trigger: Trigger, status: &Status) -> Outcome {
-        let in_force = status.in_force.clone();
+        let in_force = InForce { forgets: Vec::new(), ..status.in_force.clone() };
         tracing::info!(
             trigger = trigger.name(),
             version = in_force.version,
