@@ -114,9 +114,8 @@ async fn serve_all(
     let control = Arc::clone(&telemetry.control);
     let log_max = config.limits.sliding_log_max;
     let overrides = Arc::new(Overrides::new(engine.clone(), log_max, Arc::clone(&control)));
-    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on. A store that
-    // does not answer keeps nobody from starting.
-    let _ = overrides.look().await;
+    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on.
+    overrides.first_look().await;
     let kept = Arc::clone(&overrides);
     let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, control);
     let reloader = Arc::new(reloader);
