@@ -86,7 +86,10 @@ pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), R
         .enable_all()
         .build()
         .map_err(system("cannot start the background runtime"))?;
-    background.block_on(serve_all(config, flags, digest, http, admin))
+    let ended = background.block_on(serve_all(config, flags, digest, http, admin));
+    // A thread that waits for a disk may wait for ever: it ends with the process.
+    background.shutdown_background();
+    ended
 }
 
 async fn serve_all(
@@ -111,9 +114,8 @@ async fn serve_all(
     let control = Arc::clone(&telemetry.control);
     let log_max = config.limits.sliding_log_max;
     let overrides = Arc::new(Overrides::new(engine.clone(), log_max, Arc::clone(&control)));
-    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on. A store that
-    // does not answer keeps nobody from starting.
-    let _ = overrides.look().await;
+    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on.
+    overrides.first_look().await;
     let kept = Arc::clone(&overrides);
     let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, control);
     let reloader = Arc::new(reloader);

@@ -83,7 +83,7 @@ async fn who_must_send_a_header_is_not_served_without() {
 
 #[tokio::test]
 async fn who_need_not_send_a_header_is_not_believed() {
-    let elsewhere = "listen: {proxy_protocol: [10.0.0.0/8, unix]}";
+    let elsewhere = "rules: []\nlisten: {proxy_protocol: [10.0.0.0/8, unix]}";
     let server = Server::configured(elsewhere, &["--log", "trace"]).await;
     let mut client = behind(&server, b"PROXY TCP4 198.51.100.7 127.0.0.1 4710 80\r\n").await;
     client.raw(b"\r\n").await;
@@ -112,7 +112,7 @@ async fn the_header_comes_before_tls() {
 
 #[tokio::test]
 async fn what_is_no_network_is_refused_by_its_place() {
-    let file = config("listen:\n  proxy_protocol: [10.0.0.0/8, 10.1.2.3/8, lb.example.net, 7]\n");
+    let file = config("listen:\n  proxy_protocol: [10.0.0.0/8, 10.1.2.3/8, lb.example.net, 7]\nrules: []\n");
     let (code, output) = refused(&["--config", file.path().to_str().unwrap()]).await;
     assert_eq!(code, 2, "{output}");
     for (place, says) in [

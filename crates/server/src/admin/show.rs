@@ -57,6 +57,7 @@ pub(super) fn health(admin: &Admin) -> Value {
         "instances": health.instances,
         "policy_version": health.policy_version,
         "policy_sha256": reloads.in_force.digest.to_string(),
+        "forgets": reloads.in_force.forgets,
         "overrides": overrides.known.len(),
         "refused_file": refused,
     })
@@ -80,7 +81,7 @@ fn on_outage_in_words(policy: &Policy, otherwise: OnOutage) -> String {
 pub(super) fn policy(admin: &Admin) -> Value {
     let policy = admin.engine.policy();
     let reloads = admin.reloader.status();
-    let InForce { version: _, digest, loaded, restart_needed } = &reloads.in_force;
+    let InForce { version: _, digest, loaded, restart_needed, forgets: _ } = &reloads.in_force;
     let rules: Vec<Value> =
         policy.rules().iter().map(|one| rule(one, admin.about.on_outage).into()).collect();
     json!({

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tollgate::store::redis::Secret;
 
-use super::policy::PolicyConfig;
 use super::problems::{Place, Problems};
 use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
@@ -31,7 +30,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
 
     let limits = limits(root.section("limits"));
     let (facing, grouping) = identity::check(&mut root);
-    let policy = PolicyConfig { grouping, ..policy::check(&mut root, limits.sliding_log_max) };
+    let policy = policy::check(&mut root, limits.sliding_log_max, grouping);
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
     let listen = listen::doors(root.section("listen"), &overrides);

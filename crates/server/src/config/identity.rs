@@ -1,6 +1,6 @@
 //! The `identity` and `answer` sections: how callers are told apart, and how they are answered over HTTP.
 
-use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use tollgate::answer::{Fields, Older, Style};
@@ -10,6 +10,7 @@ use tollgate::identity::{Forwarding, Identity, IdentityBuilder, TokenSource};
 
 use super::section::{At, Section, clip};
 use crate::facing::Facing;
+use crate::file;
 
 /// Whose forwarding header is believed unless the file says otherwise: whoever is on this machine.
 const TRUSTED: [&str; 3] = ["127.0.0.0/8", "::1", "unix"];
@@ -120,11 +121,8 @@ fn jwt(mut section: Section<'_>, mut builder: IdentityBuilder) -> IdentityBuilde
 }
 
 fn verifier(signing: Signing, kind: &str, path: &str) -> Result<Verifier, String> {
-    let size = fs::metadata(path).map_err(|error| format!("cannot read {}: {error}", clip(path)))?.len();
-    if size > KEYS_BYTES_MAX {
-        return Err(format!("{} has {size} bytes: more than {KEYS_BYTES_MAX} are no keys", clip(path)));
-    }
-    let bytes = fs::read(path).map_err(|error| format!("cannot read {}: {error}", clip(path)))?;
+    let bytes = file::read(Path::new(path), KEYS_BYTES_MAX)
+        .map_err(|error| format!("cannot read {}: {error}", clip(path)))?;
     let read: fn(Signing, &[u8]) -> Result<Verifier, KeyError> = match kind {
         "public_key_file" => Verifier::from_pem,
         "jwks_file" => Verifier::from_jwks,

@@ -32,7 +32,11 @@ fn schema() -> Value {
     if let Value::Object(root) = &mut root {
         root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
         root.insert("title".to_owned(), json!("tollgate.yaml"));
+        root.insert("required".to_owned(), json!(["rules"]));
     }
+    // An empty list is a word; nothing at all is not.
+    root["type"] = json!("object");
+    root["properties"]["rules"]["type"] = json!("array");
     root
 }
 

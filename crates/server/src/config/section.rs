@@ -253,7 +253,7 @@ impl<'p> Section<'p> {
     fn take(&mut self, name: &'static str) -> Option<Tree> {
         self.known.push(name);
         let at = self.left.iter().position(|(field, _)| field.name == name)?;
-        let (_, tree) = self.left.swap_remove(at);
+        let (_, tree) = self.left.remove(at);
         if matches!(tree.node, Node::Null) {
             return None;
         }

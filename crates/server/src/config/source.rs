@@ -1,13 +1,12 @@
 //! The file as text: read within bounds, and known again by its digest.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
 use super::{ConfigError, DEFAULT};
+use crate::file;
 
 /// The largest file we read.
 const FILE_BYTES_MAX: u64 = 8 << 20;
@@ -31,15 +30,12 @@ impl Source {
             return Ok(Source { name: "built-in".to_owned(), text: DEFAULT.to_owned() });
         };
         let name = path.display().to_string();
-        let mut text = String::new();
-        // The bound is on what is read and not on what the file says of its size, which may change.
-        let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text));
-        let why = match read {
-            Ok(bytes) if bytes as u64 <= FILE_BYTES_MAX => return Ok(Source { name, text }),
-            Ok(_) => format!("it has more than {FILE_BYTES_MAX} bytes"),
-            Err(error) => error.to_string(),
-        };
-        Err(ConfigError::Unreadable { path: name, why })
+        let read = file::read(path, FILE_BYTES_MAX).map_err(|error| error.to_string());
+        let text = read.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned()));
+        match text {
+            Ok(text) => Ok(Source { name, text }),
+            Err(why) => Err(ConfigError::Unreadable { path: name, why }),
+        }
     }
 
     /// What it is known again by.

@@ -52,7 +52,7 @@ impl Tree {
         }
         match serde_saphyr::from_str_with_options::<Option<Tree>>(text, options) {
             Ok(Some(tree)) => Some(tree),
-            // An empty file, or nothing but comments: everything at its default.
+            // An empty file, or nothing but comments: it has no fields.
             Ok(None) => Some(Tree { place: Place::File { line: 1, column: 1 }, node: Node::Map(Vec::new()) }),
             Err(error) => {
                 let place = error.location().map_or(Place::File { line: 1, column: 1 }, |at| Place::File {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::{Reloader, Seen, Trigger};
 use crate::config::Source;
@@ -24,20 +25,24 @@ const SETTLE: Duration = Duration::from_millis(100);
 
 /// Reloads on SIGHUP and when the file is another, for ever.
 pub(crate) async fn watch(reloader: Arc<Reloader>, mut hangup: Signal) {
-    let mut watched = reloader.flags.file.clone().filter(|path| is_file(path)).map(Watched::new);
+    let mut watched = reloader.flags.file.clone().map(Watched::new);
+    let mut looking = None;
     let mut pause = LOOK_EVERY;
     loop {
         tokio::select! {
             Some(()) = hangup.recv() => {
                 reloader.reload(Trigger::Signal).await;
             }
-            () = tokio::time::sleep(pause) => {
-                let Some(mut looking) = watched.take() else { continue };
+            () = tokio::time::sleep(pause), if looking.is_none() => {
+                let Some(mut watched) = watched.take() else { continue };
                 let tried = reloader.tried.lock().await.clone();
-                // The disk may be slow, and heartbeats share this thread.
-                let looked = tokio::task::spawn_blocking(move || (looking.look(&tried), looking)).await;
-                let Ok((look, looking)) = looked else { continue };
-                watched = Some(looking);
+                // The disk may be slow, or gone, and heartbeats and SIGHUP share this thread.
+                looking = Some(tokio::task::spawn_blocking(move || (watched.look(&tried), watched)));
+            }
+            Some(looked) = ended(&mut looking) => {
+                looking = None;
+                let Ok((look, looked)) = looked else { continue };
+                watched = Some(looked);
                 pause = if look == Look::Stirring { SETTLE } else { LOOK_EVERY };
                 if look == Look::Settled {
                     reloader.reload(Trigger::File).await;
@@ -47,9 +52,12 @@ pub(crate) async fn watch(reloader: Arc<Reloader>, mut hangup: Signal) {
     }
 }
 
-/// A pipe or a device is read once, at the start; only a file can change.
-fn is_file(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|about| about.is_file())
+/// Waits for a look that is under way, if one is.
+async fn ended<T>(looking: &mut Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
+    match looking {
+        Some(looking) => Some(looking.await),
+        None => None,
+    }
 }
 
 /// A file that is looked at now and then.
