@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its own part of this")]
 
+pub(crate) mod resp;
+
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::Command;
