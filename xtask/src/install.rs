@@ -6,7 +6,7 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::command;
+use crate::{clients, command};
 
 /// Set to `1`, it forbids every installation: what is missing is then named and the run fails.
 pub(crate) const INSTALLS_NOTHING: &str = "TOLLGATE_NO_INSTALL";
@@ -21,6 +21,18 @@ struct Need {
 const NEEDS: &[Need] = &[
     Need { program: "redis-server", packages: &["redis-server"], why: "tests start their own servers" },
     Need { program: "gcc", packages: &["gcc", "libc6-dev"], why: "links every binary and builds ring" },
+    Need {
+        program: "python3",
+        packages: &["python3", "python3-venv"],
+        why: "a client of the RESP door's tests",
+    },
+    Need { program: "npm", packages: &["nodejs", "npm"], why: "a client of the RESP door's tests" },
+    Need { program: "go", packages: &["golang-go"], why: "a client of the RESP door's tests" },
+    Need {
+        program: "mvn",
+        packages: &["maven", "default-jdk-headless"],
+        why: "a client of the RESP door's tests",
+    },
     Need { program: "curl", packages: &["curl"], why: "tests ask the doors as a stranger would" },
     Need { program: "nginx", packages: &["nginx"], why: "tests put it in front of Tollgate" },
     Need { program: "haproxy", packages: &["haproxy"], why: "tests put it in front of Tollgate" },
@@ -81,7 +93,8 @@ apt-get -qq -y --no-install-recommends install "$@"
 pub(crate) fn run() -> Result<()> {
     system_packages()?;
     wheels()?;
-    rust_components()
+    rust_components()?;
+    clients::install()
 }
 
 fn system_packages() -> Result<()> {

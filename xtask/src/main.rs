@@ -1,4 +1,4 @@
-//! The workshop's front door: `cargo xtask test | tidy | campaign | bench`.
+//! The workshop's front door: `cargo xtask test | tidy | campaign | fuzz | bench`.
 //!
 //! One program instead of a folder of shell scripts, so that what CI runs, what the README says and
 //! what a newcomer types are the same words, checked by the same compiler. What is run is data
@@ -8,8 +8,10 @@
 
 mod bench;
 mod campaign;
+mod clients;
 mod command;
 mod deny;
+mod fuzz;
 mod install;
 mod test;
 mod tidy;
@@ -34,6 +36,8 @@ enum Task {
     Tidy,
     /// Runs a long search and writes what it found to docs/campaigns.
     Campaign(campaign::Args),
+    /// Searches for inputs that break a parser.
+    Fuzz(fuzz::Args),
     /// Runs one benchmark.
     Bench(bench::Args),
 }
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Campaign(args) => campaign::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
     };
     match done {

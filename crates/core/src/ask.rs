@@ -1,6 +1,6 @@
 //! One question, free of protocol.
 
-use crate::algorithm::Algorithm;
+use crate::algorithm::{Algorithm, TokenBucket};
 use crate::attributes::Attributes;
 use crate::decision::Take;
 use crate::key::{SUBJECT_BYTES_MAX, Scope};
@@ -70,6 +70,12 @@ impl InlineLimit {
         let text = crate::key::inline_period(span, calendar.as_deref());
         let scope = Scope::of_inline(&text, algorithm.kind());
         InlineLimit { algorithm, scope }
+    }
+
+    /// A bucket whose state is by key alone: asked for again with another burst or rate, the same key keeps
+    /// its state.
+    pub fn by_key_alone(bucket: TokenBucket) -> InlineLimit {
+        InlineLimit { algorithm: Algorithm::TokenBucket(bucket), scope: Scope::of_key_alone() }
     }
 
     /// How it limits.

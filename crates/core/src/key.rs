@@ -49,6 +49,12 @@ impl Scope {
         Scope::of_text(format!("=inline:{period}:{kind}"))
     }
 
+    /// The scope of token buckets whose state is by key alone: whatever burst and rate they are asked for
+    /// with, one key is one bucket.
+    pub fn of_key_alone() -> Scope {
+        Scope::of_text(format!("=throttle:key:{}", Kind::TokenBucket))
+    }
+
     fn of_text(text: String) -> Scope {
         let digest = Sip::new(0, 0).hash(text.as_bytes());
         Scope { text, digest }

@@ -18,7 +18,9 @@ mod overrides;
 mod reload;
 mod run;
 mod shutdown;
+mod takes;
 mod telemetry;
+mod told;
 mod welcome;
 mod worker;
 

@@ -19,8 +19,9 @@ use tollgate::store::redis::{RedisSetupError, RedisStore};
 use crate::admin::{About, Admin};
 use crate::config::{Config, Digest, Overrides as Flags};
 use crate::doors::http::HttpDoor;
+use crate::doors::resp::{self, Pace, Patience, RespDoor};
 use crate::engine::Engine;
-use crate::net::bind::{self, BindError, Bound};
+use crate::net::bind::{self, BindError, Bound, Unserved};
 use crate::net::gate::Gate;
 use crate::net::open::{Opening, Proxies};
 use crate::net::serve::{Bounds, serve};
@@ -79,6 +80,7 @@ pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), R
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
     let at = &config.listen;
     let http = at.http.as_ref().map(|at| bind::listeners("http", at, config.workers)).transpose()?;
+    let resp = at.resp.as_ref().map(|at| bind::listeners("resp", at, config.workers)).transpose()?;
     let admin = at.admin.as_ref().map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
 
     // Heartbeats, admin and signals live here; checks do not.
@@ -86,18 +88,24 @@ pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), R
         .enable_all()
         .build()
         .map_err(system("cannot start the background runtime"))?;
-    let ended = background.block_on(serve_all(config, flags, digest, http, admin));
+    let ended = background.block_on(serve_all(config, flags, digest, Doors { http, resp, admin }));
     // A thread that waits for a disk may wait for ever: it ends with the process.
     background.shutdown_background();
     ended
+}
+
+/// The doors, bound.
+struct Doors {
+    http: Option<Bound>,
+    resp: Option<Bound>,
+    admin: Option<Bound>,
 }
 
 async fn serve_all(
     config: &Config,
     flags: Flags,
     digest: Digest,
-    http: Option<Bound>,
-    admin: Option<Bound>,
+    Doors { http, resp, admin }: Doors,
 ) -> Result<(), RunError> {
     // From here on SIGHUP reloads; before, it would have ended the process.
     let hangup = signal(SignalKind::hangup()).map_err(system("cannot listen for SIGHUP"))?;
@@ -107,8 +115,9 @@ async fn serve_all(
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
-    let welcome = Welcome::new(config, &engine.policy(), endpoint(&http), endpoint(&admin));
+    let welcome = Welcome::new(config, &engine.policy(), endpoint(&http), endpoint(&resp), endpoint(&admin));
     let http_tls = secure("http", config.tls.http.as_ref())?;
+    let resp_tls = secure("resp", config.tls.resp.as_ref())?;
     let admin_tls = secure("admin", config.tls.admin.as_ref())?;
 
     let control = Arc::clone(&telemetry.control);
@@ -122,21 +131,21 @@ async fn serve_all(
     let mut beside = JoinSet::new();
     beside.spawn(overrides::watch(Arc::clone(&overrides)));
     beside.spawn(reload::watch(Arc::clone(&reloader), hangup));
-    let watched: Vec<Arc<Tls>> = [&http_tls, &admin_tls].into_iter().flatten().cloned().collect();
+    let watched: Vec<Arc<Tls>> = [&http_tls, &resp_tls, &admin_tls].into_iter().flatten().cloned().collect();
     if !watched.is_empty() {
         let watch = tls::Watch::start(watched).map_err(system("cannot listen for SIGHUP"))?;
         beside.spawn(watch.run());
     }
     // The files of unix sockets go when this function ends, however it ends.
     let mut files = Vec::new();
-    let mut workers = match http {
-        Some(mut bound) => {
-            files.extend(bound.file.take());
-            let opening = opening(config, config.listen.proxies.clone(), http_tls);
-            open_http(config, bound, &opening, &engine, &telemetry, &view)?
-        }
-        None => Vec::new(),
+    let mut opened = |bound: Option<Bound>, proxies, tls| {
+        let mut bound = bound?;
+        files.extend(bound.file.take());
+        Some((bound, opening(config, proxies, tls)))
     };
+    let http = opened(http, config.listen.proxies.clone(), http_tls);
+    let resp = opened(resp, Proxies::default(), resp_tls);
+    let mut workers = open_doors(config, http, resp, &engine, &telemetry, &view)?;
     if let Some(Bound { endpoint, listeners, file }) = admin {
         files.extend(file);
         let about = About {
@@ -228,32 +237,66 @@ fn opening(config: &Config, proxies: Proxies, tls: Option<Arc<Tls>>) -> Opening 
     Opening { proxies: Arc::new(proxies), tls, timeout: config.limits.handshake_timeout }
 }
 
-fn open_http(
+/// What one worker is given to serve of a door.
+struct Share<D> {
+    listener: Unserved,
+    opening: Opening,
+    door: D,
+}
+
+/// One worker per core: each serves its own listener of every door, and has its own connection to Redis.
+fn open_doors(
     config: &Config,
-    Bound { endpoint, listeners, .. }: Bound,
-    opening: &Opening,
+    http: Option<(Bound, Opening)>,
+    resp: Option<(Bound, Opening)>,
     engine: &Engine,
     telemetry: &Telemetry,
     view: &LifeView,
 ) -> Result<Vec<Worker>, RunError> {
-    let mut workers = Vec::with_capacity(listeners.len());
-    for (at, listener) in listeners.into_iter().enumerate() {
-        let gate = Gate::new(config.tokens.http.clone(), &endpoint);
+    let limits = &config.limits;
+    let http = shares(http, |gate| {
         let metrics = Arc::clone(&telemetry.http);
-        let (log_max, patience) = (config.limits.sliding_log_max, config.limits.idle_timeout);
-        let door = HttpDoor::new(engine.clone(), gate, log_max, patience, metrics);
-        let (opening, engine, view, bounds) = (opening.clone(), engine.clone(), view.clone(), bounds(config));
+        HttpDoor::new(engine.clone(), gate(config), limits.sliding_log_max, limits.idle_timeout, metrics)
+    });
+    let resp = shares(resp, |gate| {
+        let pace = if config.redis.is_some() { Pace::Later } else { Pace::AtOnce };
+        let patience = Patience { between: limits.resp_idle_timeout, within: limits.idle_timeout };
+        RespDoor::new(engine.clone(), gate(config), pace, patience, Arc::clone(&telemetry.resp))
+    });
+    let count = http.len().max(resp.len());
+    let (mut http, mut resp) = (http.into_iter(), resp.into_iter());
+    let mut workers = Vec::with_capacity(count);
+    for at in 0..count {
+        let (http, resp) = (http.next(), resp.next());
+        let (engine, view, bounds) = (engine.clone(), view.clone(), bounds(config));
         let work = async move || {
             if let AnyStore::Redis(store) = engine.store() {
                 store.warm();
             }
-            let listener = listener.serve()?;
-            serve(listener, opening, Arc::new(door), view, bounds).await;
-            Ok(())
+            let serve_http = async {
+                let Some(Share { listener, opening, door }) = http else { return Ok(()) };
+                serve(listener.serve()?, opening, Arc::new(door), view.clone(), bounds).await;
+                Ok(())
+            };
+            let serve_resp = async {
+                let Some(Share { listener, opening, door }) = resp else { return Ok(()) };
+                resp::serve(listener.serve()?, opening, door, view.clone(), bounds).await;
+                Ok(())
+            };
+            let (http, resp): (io::Result<()>, io::Result<()>) = tokio::join!(serve_http, serve_resp);
+            http.and(resp)
         };
-        workers.push(Worker::start(format!("http-{at}"), work).map_err(system("cannot start a worker"))?);
+        workers.push(Worker::start(format!("door-{at}"), work).map_err(system("cannot start a worker"))?);
     }
     Ok(workers)
+}
+
+/// A door for each of its listeners; none for a closed one.
+fn shares<D>(bound: Option<(Bound, Opening)>, door: impl Fn(&dyn Fn(&Config) -> Gate) -> D) -> Vec<Share<D>> {
+    let Some((Bound { endpoint, listeners, .. }, opening)) = bound else { return Vec::new() };
+    let gate = |config: &Config| Gate::new(config.tokens.doors.clone(), &endpoint);
+    let share = |listener| Share { listener, opening: opening.clone(), door: door(&gate) };
+    listeners.into_iter().map(share).collect()
 }
 
 fn bounds(config: &Config) -> Bounds {

@@ -13,12 +13,13 @@ use crate::net::tls::{ClientCertificates, TlsFiles};
 #[derive(Debug)]
 pub(crate) struct Welcome {
     http: Option<String>,
+    resp: Option<String>,
     admin: Option<String>,
     workers: usize,
     /// The store in words, without credentials.
     pub(crate) store: String,
     policy: String,
-    ask: Option<String>,
+    ask: Vec<String>,
 }
 
 impl Welcome {
@@ -27,6 +28,7 @@ impl Welcome {
         config: &Config,
         policy: &Policy,
         http: Option<Endpoint>,
+        resp: Option<Endpoint>,
         admin: Option<Endpoint>,
     ) -> Welcome {
         let store = match &config.redis {
@@ -47,8 +49,12 @@ impl Welcome {
             format!("{} -d '{body}'", curl(at, config.tls.http.as_ref()))
         });
         let place = |at: Option<Endpoint>, tls: &Option<TlsFiles>| at.map(|at| place(&at, tls.as_ref()));
+        let throttle = resp.as_ref().map(|at| redis_cli(at, config.tls.resp.as_ref()));
+        let ask = [ask, throttle].into_iter().flatten().collect();
+        let resp_tls = if config.tls.resp.is_some() { " with TLS" } else { "" };
         Welcome {
             http: place(http, &config.tls.http),
+            resp: resp.map(|at| format!("{at}{resp_tls}")),
             admin: place(admin, &config.tls.admin),
             workers: config.workers.get(),
             store,
@@ -59,12 +65,16 @@ impl Welcome {
 
     /// Says it.
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let Welcome { http, admin, workers, store, policy, ask } = self;
+        let Welcome { http, resp, admin, workers, store, policy, ask } = self;
         writeln!(out, "tollgate {}", env!("CARGO_PKG_VERSION"))?;
         match http {
             Some(at) if *workers == 1 => writeln!(out, "  http    {at} (1 worker)")?,
             Some(at) => writeln!(out, "  http    {at} ({workers} workers)")?,
             None => writeln!(out, "  http    off")?,
+        }
+        match resp {
+            Some(at) => writeln!(out, "  resp    {at} (CL.THROTTLE, TG.CHECK)")?,
+            None => writeln!(out, "  resp    off")?,
         }
         match admin {
             Some(at) => writeln!(out, "  admin   {at} (/health /ready /metrics /policy)")?,
@@ -72,8 +82,8 @@ impl Welcome {
         }
         writeln!(out, "  store   {store}")?;
         writeln!(out, "  policy  {policy}")?;
-        if let Some(ask) = ask {
-            writeln!(out, "\ntry it:\n  {ask}")?;
+        for (at, ask) in ask.iter().enumerate() {
+            writeln!(out, "{}  {ask}", if at == 0 { "\ntry it:\n" } else { "" })?;
         }
         out.flush()
     }
@@ -106,6 +116,24 @@ fn curl(at: &Endpoint, tls: Option<&TlsFiles>) -> String {
             format!("curl -s{certificate} --unix-socket {} {scheme}://localhost/v1/check", path.display())
         }
     }
+}
+
+/// How to reach the RESP door from a shell.
+fn redis_cli(at: &Endpoint, tls: Option<&TlsFiles>) -> String {
+    let tls = if tls.is_some() { " --tls" } else { "" };
+    let place = match at {
+        Endpoint::Tcp(address) => {
+            let at = reachable(*address);
+            let host = if at.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+                String::new()
+            } else {
+                format!(" -h {}", at.ip())
+            };
+            format!("{host} -p {}", at.port())
+        }
+        Endpoint::Unix(path) => format!(" -s {}", path.display()),
+    };
+    format!("redis-cli{tls}{place} CL.THROTTLE user_123 15 30 60")
 }
 
 /// An address one can connect to: what listens everywhere is reached on loopback.

@@ -6,7 +6,7 @@
 
 use anyhow::Result;
 
-use crate::{deny, install, tidy};
+use crate::{deny, fuzz, install, tidy};
 
 /// One line of the table.
 pub(crate) struct Part {
@@ -112,8 +112,14 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "door",
         why: "bytes in and bytes out are the documented ones",
-        work: Tests { package: "tollgate-server", folder: "server", which: AllBut(&[]) },
+        work: Tests { package: "tollgate-server", folder: "server", which: AllBut(&["resp_clients"]) },
     },
+    Part {
+        name: "client",
+        why: "real Redis clients of four languages are throttled by the RESP door",
+        work: Tests { package: "tollgate-server", folder: "server", which: Only(&["resp_clients"]) },
+    },
+    Part { name: "fuzz", why: "a minute of any input breaks no parser", work: Own(fuzz::minute_of_resp) },
 ];
 
 /// Crates whose every test target a `Cargo` row above runs, so that `tidy` counts them as covered.

@@ -15,9 +15,9 @@ unix:/path/to.sock, or closed with `off`. TLS and the PROXY protocol are set in 
 
 The rules are read again when the file changes, on SIGHUP and on POST /v1/reload at the admin door.
 
-Off loopback the admin door needs --admin-token, and on the HTTP door refunds and inline limits need
---token, because they can undo a limit; a client certificate does, too. Better give tokens by environment:
-other users can see flags.";
+Off loopback the admin door needs --admin-token, and on the others refunds and inline limits (CL.THROTTLE is
+one) need --token, because they can undo a limit; a client certificate does, too. Better give tokens by
+environment: other users can see flags.";
 
 const REDIS_HELP: &str = "Where state is shared: redis://[user:password@]host[:port][/database], rediss:// for TLS, \
     unix:///path for a socket, or `off` for this process' memory";
@@ -42,7 +42,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_GRPC")]
     grpc: Option<String>,
 
-    /// The RESP door: comes with a later release [default: off].
+    /// The RESP door: CL.THROTTLE, and our own commands [default: 127.0.0.1:6380].
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_RESP")]
     resp: Option<String>,
 
@@ -58,7 +58,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", value_parser = workers)]
     workers: Option<NonZeroUsize>,
 
-    /// The token for refunds and inline limits on the HTTP door.
+    /// The token for refunds and inline limits: a bearer token over HTTP, the password of AUTH over RESP.
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
     token: Option<String>,
 

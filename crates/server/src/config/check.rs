@@ -21,6 +21,9 @@ pub(super) const ON_OUTAGE: &str = "allow, deny or local";
 /// How long things may be made to take.
 const SPANS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1);
 
+/// How long a RESP client may keep a connection it does not use.
+const RESP_IDLE_MAX: Duration = Duration::from_hours(24);
+
 /// The shortest token that is worth the name.
 const TOKEN_BYTES_MIN: usize = 16;
 
@@ -69,6 +72,7 @@ fn limits(mut section: Section<'_>) -> Limits {
     let sliding_log_max = section.whole("sliding_log_max", 1..=1_000_000);
     let connections_max = section.whole("connections", 1..=1_000_000);
     let idle_timeout = section.span("idle_timeout", Duration::from_secs(1)..=*SPANS.end());
+    let resp_idle_timeout = section.span("resp_idle_timeout", Duration::from_secs(1)..=RESP_IDLE_MAX);
     let handshake_timeout = section.span("handshake_timeout", Duration::from_millis(100)..=*SPANS.end());
     section.close();
     Limits {
@@ -76,6 +80,7 @@ fn limits(mut section: Section<'_>) -> Limits {
             .map_or(SLIDING_LOG_MAX, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
         connections_max: connections_max.map_or(10_000, |at| usize::try_from(at.value).unwrap_or(usize::MAX)),
         idle_timeout: idle_timeout.map_or(Duration::from_mins(1), |at| at.value),
+        resp_idle_timeout: resp_idle_timeout.map_or(Duration::from_mins(10), |at| at.value),
         handshake_timeout: handshake_timeout.map_or(Duration::from_secs(10), |at| at.value),
     }
 }
@@ -141,7 +146,7 @@ fn tokens(overrides: &Overrides, problems: &mut Problems) -> Tokens {
         Some(Secret::new(text.clone()))
     };
     Tokens {
-        http: token("--token", overrides.token.as_ref()),
+        doors: token("--token", overrides.token.as_ref()),
         admin: token("--admin-token", overrides.admin_token.as_ref()),
     }
 }

@@ -53,7 +53,7 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) log: LogConfig,
     pub(crate) drain: DrainConfig,
-    /// One HTTP thread each.
+    /// One thread each, which serves its share of every door that takes checks.
     pub(crate) workers: NonZeroUsize,
     pub(crate) tokens: Tokens,
 }
@@ -62,6 +62,7 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) http: Option<Endpoint>,
+    pub(crate) resp: Option<Endpoint>,
     pub(crate) admin: Option<Endpoint>,
     /// Whose PROXY header the HTTP door believes.
     pub(crate) proxies: Proxies,
@@ -71,6 +72,7 @@ pub(crate) struct Listen {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsConfig {
     pub(crate) http: Option<TlsFiles>,
+    pub(crate) resp: Option<TlsFiles>,
     pub(crate) admin: Option<TlsFiles>,
 }
 
@@ -100,6 +102,8 @@ pub(crate) struct Limits {
     pub(crate) connections_max: usize,
     /// How long a connection may go without a finished request.
     pub(crate) idle_timeout: Duration,
+    /// How long a RESP connection may go between two commands.
+    pub(crate) resp_idle_timeout: Duration,
     /// How long a PROXY header and a TLS handshake may take together.
     pub(crate) handshake_timeout: Duration,
 }
@@ -131,8 +135,8 @@ pub(crate) struct DrainConfig {
 /// What opens the doors that need opening.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tokens {
-    /// For what can undo a limit, on the HTTP door.
-    pub(crate) http: Option<Secret>,
+    /// For what can undo a limit, on every door that takes checks.
+    pub(crate) doors: Option<Secret>,
     /// For the admin door.
     pub(crate) admin: Option<Secret>,
 }

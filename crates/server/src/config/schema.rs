@@ -215,6 +215,7 @@ fn bounds() -> Value {
         ("sliding_log_max", whole(1, 1_000_000), "The longest sliding_log."),
         ("connections", whole(1, 1_000_000), "Connections per worker."),
         ("idle_timeout", span(), "A connection that finishes no request for that long is closed."),
+        ("resp_idle_timeout", span(), "How long a RESP connection may go between two commands."),
         ("handshake_timeout", span(), "How long a PROXY header and a TLS handshake may take together."),
     ])
 }
@@ -225,7 +226,7 @@ fn listen() -> Value {
         ("http", door("127.0.0.1:8080")),
         ("admin", door("127.0.0.1:9180")),
         ("grpc", door("off")),
-        ("resp", door("off")),
+        ("resp", door("127.0.0.1:6380")),
     ];
     let doors: Vec<(&str, Value, String)> = doors
         .into_iter()
@@ -294,7 +295,11 @@ fn tls() -> Value {
             ("client_certs", words(&["required", "optional"]), "Whether they must (required)."),
         ])
     };
-    section(&[("http", door(), "Of the HTTP door."), ("admin", door(), "Of the admin door.")])
+    section(&[
+        ("http", door(), "Of the HTTP door."),
+        ("resp", door(), "Of the RESP door."),
+        ("admin", door(), "Of the admin door."),
+    ])
 }
 
 fn log() -> Value {

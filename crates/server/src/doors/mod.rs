@@ -9,3 +9,4 @@
 //! that a check never changes thread.
 
 pub(crate) mod http;
+pub(crate) mod resp;

@@ -41,16 +41,32 @@ impl Gate {
 
     /// Whether a request with these headers passes.
     pub(crate) fn pass(&self, headers: &HeaderMap, peer: &Peer) -> Result<(), Barred> {
+        let given = || headers.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes).and_then(bearer);
+        if self.is_open_to(peer) || given().is_some_and(|given| self.accepts(given)) {
+            return Ok(());
+        }
+        Err(self.why_barred())
+    }
+
+    /// Whether that peer passes without a word.
+    pub(crate) fn is_open_to(&self, peer: &Peer) -> bool {
+        // A proxy on this machine may speak for somebody who is not.
+        peer.client_certificate || (matches!(self, Gate::Open) && peer.is_local)
+    }
+
+    /// Whether this is the token.
+    pub(crate) fn accepts(&self, given: &[u8]) -> bool {
         match self {
-            _ if peer.client_certificate => Ok(()),
-            // A proxy on this machine may speak for somebody who is not.
-            Gate::Open if peer.is_local => Ok(()),
-            Gate::Open | Gate::Shut => Err(Barred::Shut),
-            Gate::Token(token) => {
-                let given = headers.get(AUTHORIZATION).map(hyper::header::HeaderValue::as_bytes);
-                let given = given.and_then(bearer).ok_or(Barred::NoToken)?;
-                if is_same(given, token.reveal().as_bytes()) { Ok(()) } else { Err(Barred::NoToken) }
-            }
+            Gate::Open | Gate::Shut => false,
+            Gate::Token(token) => is_same(given, token.reveal().as_bytes()),
+        }
+    }
+
+    /// Why somebody does not pass to whom it is not open.
+    pub(crate) fn why_barred(&self) -> Barred {
+        match self {
+            Gate::Open | Gate::Shut => Barred::Shut,
+            Gate::Token(_) => Barred::NoToken,
         }
     }
 }

@@ -1,6 +1,7 @@
-//! What every HTTP listener of ours has in common: how it binds, how a connection begins, how long it is
+//! What every listener of ours has in common: how it binds, how a connection begins, how long it is
 //! patient with one, and how it says no. Protocols stand on this; it knows none of their words.
 
+pub(crate) mod accept;
 pub(crate) mod bind;
 pub(crate) mod gate;
 pub(crate) mod open;
@@ -8,7 +9,7 @@ pub(crate) mod peer;
 pub(crate) mod problem;
 mod proxy;
 pub(crate) mod serve;
-mod stream;
+pub(crate) mod stream;
 pub(crate) mod tls;
 mod unix;
 

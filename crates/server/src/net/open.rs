@@ -68,14 +68,27 @@ pub(crate) struct Opened {
 }
 
 impl Opening {
-    /// Opens a connection. An error is the end of it: there is nobody to explain anything to.
+    /// Opens a connection that speaks HTTP. An error is the end of it: there is nobody to explain anything to.
     pub(crate) async fn open(&self, socket: Socket, peer: Peer) -> io::Result<Opened> {
+        let (mut stream, peer, agreed) = self.greet(socket, peer).await?;
+        let version = match (agreed, &mut stream) {
+            (Some(version), _) => version,
+            (None, Stream::Plain(stream)) => version(stream).await?,
+            (None, Stream::Tls(stream)) => version(stream).await?,
+        };
+        Ok(Opened { stream, peer, version })
+    }
+
+    /// A PROXY header and a TLS handshake, where there are any, and which HTTP the handshake agreed on.
+    pub(crate) async fn greet(
+        &self,
+        socket: Socket,
+        mut peer: Peer,
+    ) -> io::Result<(Stream, Peer, Option<Version>)> {
         let mut socket = Ahead::new(socket);
-        let mut peer = peer;
         let has_header = self.proxies.include(&peer);
         if !has_header && self.tls.is_none() {
-            let version = version(&mut socket).await?;
-            return Ok(Opened { stream: Stream::Plain(socket), peer, version });
+            return Ok((Stream::Plain(socket), peer, None));
         }
         let greeted = timeout(self.timeout, async {
             if has_header {
@@ -86,13 +99,8 @@ impl Opening {
                 Some(tls) => secure(tls, socket, &mut peer).await,
             }
         });
-        let (mut stream, agreed) = greeted.await??;
-        let version = match (agreed, &mut stream) {
-            (Some(version), _) => version,
-            (None, Stream::Plain(stream)) => version(stream).await?,
-            (None, Stream::Tls(stream)) => version(stream).await?,
-        };
-        Ok(Opened { stream, peer, version })
+        let (stream, agreed) = greeted.await??;
+        Ok((stream, peer, agreed))
     }
 }
 

@@ -19,10 +19,10 @@ use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
-use tokio::task::JoinSet;
 use tokio::time::{Interval, timeout};
 
 use super::Answer;
+use super::accept::accept;
 use super::bind::Listener;
 use super::open::{Opened, Opening, Version};
 use super::peer::Peer;
@@ -59,9 +59,6 @@ const PING_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection that is closed for idling has to take its leave.
 const GOODBYE: Duration = Duration::from_millis(500);
 
-/// How long to wait after the system refused us a connection (out of file descriptors, say).
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
 /// How patient a listener is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
@@ -87,33 +84,15 @@ pub(crate) async fn serve<H: Handler>(
     listener: Listener,
     opening: Opening,
     handler: Arc<H>,
-    mut life: LifeView,
+    life: LifeView,
     bounds: Bounds,
 ) {
-    let mut connections = JoinSet::new();
     let opening = Arc::new(opening);
-    loop {
-        tokio::select! {
-            () = life.closing() => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((socket, peer)) if connections.len() < bounds.connections_max => {
-                    let (opening, handler) = (Arc::clone(&opening), Arc::clone(&handler));
-                    connections.spawn(connection(socket, peer, opening, handler, life.clone(), bounds));
-                }
-                Ok(_) => handler.turned_away(),
-                Err(error) => {
-                    tracing::debug!(%error, "could not accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    let finish = async { while connections.join_next().await.is_some() {} };
-    if timeout(bounds.drain_timeout, finish).await.is_err() {
-        tracing::warn!(connections = connections.len(), "connections cut off: they did not finish in time");
-    }
+    let turned_away = |_| handler.turned_away();
+    let each = |socket, peer, life| {
+        connection(socket, peer, Arc::clone(&opening), Arc::clone(&handler), life, bounds)
+    };
+    accept(listener, life, bounds, turned_away, each).await;
 }
 
 /// One connection, from its first byte to its last.

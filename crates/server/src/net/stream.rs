@@ -116,6 +116,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Ahead<S> {
     }
 }
 
+impl Socket {
+    /// Writes a last word, if the system takes it at once.
+    pub(crate) fn try_write(&self, bytes: &[u8]) {
+        // Nobody is owed it.
+        let _ = match self {
+            Socket::Tcp(stream) => stream.try_write(bytes),
+            Socket::Unix(stream) => stream.try_write(bytes),
+        };
+    }
+}
+
 impl AsyncRead for Socket {
     fn poll_read(
         self: Pin<&mut Self>,

@@ -5,6 +5,7 @@ pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod names;
+pub(crate) mod resp;
 pub(crate) mod store;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::engine::Engine;
 use control::ControlMetrics;
 use http::HttpMetrics;
 use metrics::EngineMetrics;
+use resp::RespMetrics;
 
 /// Every metric, in the order they are shown.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) struct Telemetry {
     pub(crate) control: Arc<ControlMetrics>,
     /// What the HTTP door tells.
     pub(crate) http: Arc<HttpMetrics>,
+    /// What the RESP door tells.
+    pub(crate) resp: Arc<RespMetrics>,
 }
 
 impl Telemetry {
@@ -40,7 +44,8 @@ impl Telemetry {
         let engine = Arc::new(EngineMetrics::register(&mut registry));
         let control = Arc::new(ControlMetrics::register(&mut registry));
         let http = Arc::new(HttpMetrics::register(&mut registry));
-        Telemetry { registry, engine, control, http }
+        let resp = Arc::new(RespMetrics::register(&mut registry));
+        Telemetry { registry, engine, control, http, resp }
     }
 
     /// Adds what is asked of the engine and its store at each scrape.

@@ -71,3 +71,12 @@ pub(crate) const MEMORY_OVERFLOWED: &str = "memory_overflowed";
 pub(crate) const HTTP_ANSWERS: &str = "http_requests";
 /// HTTP connections turned away because there were too many.
 pub(crate) const HTTP_TURNED_AWAY: &str = "http_connections_refused";
+
+/// `{command, result}`: RESP commands answered.
+pub(crate) const RESP_COMMANDS: &str = "resp_commands";
+/// RESP connections open.
+pub(crate) const RESP_CONNECTIONS: &str = "resp_connections";
+/// `{why}`: RESP connections the server ended.
+pub(crate) const RESP_CLOSED: &str = "resp_connections_closed";
+/// RESP connections turned away because there were too many.
+pub(crate) const RESP_TURNED_AWAY: &str = "resp_connections_refused";

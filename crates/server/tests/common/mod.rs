@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 #![allow(dead_code, reason = "every test file is a crate of its own and uses its own part of this")]
 
+pub(crate) mod resp;
+
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -21,6 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) http: SocketAddr,
+    pub(crate) resp: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
 
@@ -58,25 +61,26 @@ impl Server {
         Server::start_with(&[&["--config", file.path().to_str().unwrap()], arguments].concat()).await
     }
 
-    /// A server with these arguments; both doors are on free ports unless they say otherwise. An address
+    /// A server with these arguments; all doors are on free ports unless they say otherwise. An address
     /// is 0.0.0.0:0 for a door that is closed or a unix socket.
     pub(crate) async fn start_with(arguments: &[&str]) -> Server {
         let mut command = tollgate(&["serve"]);
-        for door in ["--http", "--admin"] {
+        for door in ["--http", "--resp", "--admin"] {
             if !arguments.contains(&door) {
                 command.args([door, "127.0.0.1:0"]);
             }
         }
         let child = Child::spawn(command.args(arguments));
         let mut places = Vec::new();
-        for door in ["http", "admin"] {
+        for door in ["http", "resp", "admin"] {
             let prefix = format!("  {door}  ");
             let line = child.wait_for_line(|line| line.starts_with(&prefix), PATIENCE).await;
-            let place = line.split("://").nth(1).and_then(|rest| rest.split(' ').next());
-            places.push(place.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |place| place.parse().unwrap()));
+            let place = line.trim_start_matches(&prefix).trim().split(' ').next().unwrap();
+            let place = place.split_once("://").map_or(place, |(_, place)| place);
+            places.push(place.parse().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))));
         }
         child.wait_for_line(|line| line.starts_with("  policy"), PATIENCE).await;
-        Server { child, http: places[0], admin: places[1] }
+        Server { child, http: places[0], resp: places[1], admin: places[2] }
     }
 
     /// Posts a body to the HTTP door on a connection of its own.

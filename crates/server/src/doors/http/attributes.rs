@@ -1,61 +1,13 @@
-//! What a caller says about a call, read into what the policy asks for.
-//!
-//! A service that asks about its own callers passes on what it got: a path is brought into the one form
-//! that rules are compared with, and a token is looked for in the headers, and verified, just as if the
-//! call had come to our own door.
+//! The attributes of a body, read into what the policy asks for.
 
-use core::net::IpAddr;
 use std::borrow::Cow;
-use std::sync::OnceLock;
 
-use hyper::HeaderMap;
-use hyper::header::{HeaderName, HeaderValue};
-use tollgate::core::attributes::{Attribute, Attributes, Known};
-use tollgate::identity::jwt::Claims;
-use tollgate::identity::{Identity, any_spelling, normal_host, path_and_query, query_parameter};
+use tollgate::core::attributes::Attribute;
+use tollgate::identity::Identity;
 
 use super::raw::{ATTRIBUTES_MAX, RawAttributes, Value};
 use crate::net::problem::Problem;
-
-/// What a caller says about a call.
-#[derive(Debug)]
-pub(super) struct Told {
-    known: Known,
-    /// The headers among it, for what stands in them.
-    headers: HeaderMap,
-    /// What came behind the path.
-    query: String,
-    identity: Identity,
-    /// Of the token among the headers: verified once, however often it is asked for.
-    claims: OnceLock<Option<Claims>>,
-}
-
-impl Attributes for Told {
-    fn text(&self, attribute: &Attribute) -> Option<Cow<'_, str>> {
-        if let Some(text) = self.known.text(attribute) {
-            return Some(text);
-        }
-        match attribute {
-            Attribute::Token => self.identity.token(&self.headers),
-            Attribute::Claim(name) if !self.headers.is_empty() => {
-                self.claims.get_or_init(|| self.identity.claims(&self.headers)).as_ref()?.text(name)
-            }
-            Attribute::Query(name) => query_parameter(&self.query, name),
-            _ => None,
-        }
-    }
-
-    fn any(&self, attribute: &Attribute, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
-        match (attribute, self.text(attribute)) {
-            (Attribute::Path, Some(path)) => any_spelling(&path, is_meant),
-            (_, text) => text.is_some_and(|text| is_meant(&text)),
-        }
-    }
-
-    fn address(&self) -> Option<IpAddr> {
-        self.known.address()
-    }
-}
+use crate::told::Told;
 
 /// The attributes as named, or `None` if there are none.
 pub(super) fn read(
@@ -73,22 +25,11 @@ pub(super) fn read(
             return Err(Problem::field(path, format!("must be an object of names and texts; found {found}")));
         }
     };
-    let mut told = Told {
-        known: Known::default(),
-        headers: HeaderMap::new(),
-        query: String::new(),
-        identity: identity.clone(),
-        claims: OnceLock::new(),
-    };
-    let mut named: Vec<Attribute> = Vec::with_capacity(pairs.len());
+    let mut told = Told::new(identity);
     for (name, value) in pairs {
         let place = || format!("{path}.{}", name.chars().take(64).collect::<String>());
         let attribute =
             Attribute::parse(&name).map_err(|error| Problem::field(place(), error.to_string()))?;
-        if named.contains(&attribute) {
-            return Err(Problem::field(place(), "is named twice: a call has one of each"));
-        }
-        named.push(attribute.clone());
         let text: Cow<'_, str> = match value {
             Value::Absent => continue,
             Value::Text(text) => text,
@@ -97,43 +38,7 @@ pub(super) fn read(
                 return Err(Problem::field(place(), format!("must be text; found {found}")));
             }
         };
-        let text: Cow<'_, str> = match &attribute {
-            Attribute::Claim(_) => {
-                let what = "is no attribute a caller can name: send the token as header.authorization, and its \
-                            claims count once it is verified; or say it under a name of your own";
-                return Err(Problem::field(place(), what));
-            }
-            Attribute::Parameter(_) => {
-                return Err(Problem::field(place(), "comes from the path: send the path"));
-            }
-            Attribute::Method => text.to_ascii_uppercase().into(),
-            Attribute::Host => normal_host(&text).unwrap_or_default().into_owned().into(),
-            Attribute::Path => {
-                let (path, query) = path_and_query(&text);
-                if !path.starts_with('/') {
-                    return Err(Problem::field(
-                        place(),
-                        "is no path: write it as it was sent, such as /login",
-                    ));
-                }
-                told.query = query.into_owned();
-                path.into_owned().into()
-            }
-            Attribute::Header(name) => {
-                // What no header can be says nothing in one, and is still compared as it is.
-                if let (Ok(name), Ok(value)) =
-                    (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(&text))
-                {
-                    told.headers.append(name, value);
-                }
-                text
-            }
-            _ => text,
-        };
-        told.known = told
-            .known
-            .with(attribute, &text)
-            .ok_or_else(|| Problem::field(place(), "is no address: write 203.0.113.9 or 2001:db8::1"))?;
+        told = told.with(attribute, text).map_err(|what| Problem::field(place(), what))?;
     }
     Ok(Some(Box::new(told)))
 }

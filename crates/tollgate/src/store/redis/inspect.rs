@@ -172,7 +172,7 @@ impl NameParts {
         let text = |part: &str| key::decode(part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Some(NameParts {
             subject: if tag.starts_with('~') { None } else { Some(text(tag)?) },
-            rule: if rule == "=inline" { None } else { Some(text(rule)?) },
+            rule: if rule.starts_with('=') { None } else { Some(text(rule)?) },
             limit: text(limit)?,
             kind,
             layout,

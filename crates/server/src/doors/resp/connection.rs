@@ -1,0 +1,541 @@
+//! One client, from its first byte to its last.
+//!
+//! Whatever one read brings is answered with one write. On memory each command is answered where it is
+//! read; on a shared store the commands of one read go out together and are answered in their order.
+//! Nothing more is read while answers wait to be taken, so that a client that does not read fills its own
+//! buffers and then ours, which is bounded, and not the process.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Interval, interval_at, timeout};
+use tollgate::core::decision::Take;
+use tollgate::core::units::EXACT_MAX;
+use tollgate::core::verdict::RefundAnswer;
+use tollgate::engine::{ForgetError, together};
+use tollgate::{Answer, Ask, By, Cost, Micros, Policy, Want};
+
+use super::command::{self, Fault, Question};
+use super::encode::Out;
+use super::frame::{Parsed, Reader, Words};
+use super::remembered::Remembered;
+use super::session::{After, Session};
+use super::throttle::{self, Quantity, Rounding};
+use super::{Pace, RespDoor, inspect};
+use crate::engine::Engine;
+use crate::facing::Facing;
+use crate::net::open::Opening;
+use crate::net::peer::Peer;
+use crate::net::stream::{Socket, Stream};
+use crate::shutdown::LifeView;
+use crate::telemetry::resp::{Closed, Command, Counts, RespMetrics};
+
+/// Room for input that every connection has.
+const INPUT_BYTES: usize = 4 * 1024;
+/// The most that is read at once.
+const READ_BYTES_MAX: usize = 64 * 1024;
+/// Answers that are written before more of them are made.
+const OUTPUT_BYTES: usize = 64 * 1024;
+/// Commands of one pipeline that are under way together.
+const TOGETHER_MAX: usize = 64;
+/// How long a connection that ends has to take its last answers.
+const GOODBYE: Duration = Duration::from_millis(500);
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Serves one connection.
+pub(super) async fn serve(
+    door: Arc<RespDoor>,
+    opening: Arc<Opening>,
+    socket: Socket,
+    peer: Peer,
+    mut life: LifeView,
+) {
+    let greeted = tokio::select! {
+        biased;
+        greeted = opening.greet(socket, peer) => greeted,
+        // Who has not finished a handshake has no command under way.
+        () = life.closing() => return,
+    };
+    let (stream, peer) = match greeted {
+        Ok((stream, peer, _)) => (stream, peer),
+        Err(error) => return tracing::debug!(%error, ?peer, "a connection did not open"),
+    };
+    let _open = Open::new(&door.metrics);
+    let mut client = Client {
+        session: Session::new(NEXT_ID.fetch_add(1, Ordering::Relaxed), peer, &door.gate),
+        reader: Reader::new(),
+        input: Vec::with_capacity(INPUT_BYTES),
+        out: Out::default(),
+        remembered: Remembered::default(),
+        counts: Counts::default(),
+        was_filled: false,
+        stream,
+    };
+    match client.run(&door, life).await {
+        Ok(Some(why)) => door.metrics.closed(why),
+        Ok(None) => {}
+        Err(error) => tracing::trace!(%error, "a connection ended early"),
+    }
+    door.metrics.answered(&mut client.counts);
+    let _ = timeout(GOODBYE, client.say_goodbye()).await;
+}
+
+/// Counts a connection for as long as it is open, however it ends.
+struct Open<'m>(&'m RespMetrics);
+
+impl Open<'_> {
+    fn new(metrics: &RespMetrics) -> Open<'_> {
+        metrics.opened();
+        Open(metrics)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.ended();
+    }
+}
+
+struct Client {
+    session: Session,
+    reader: Reader,
+    /// What was read and not yet answered; the command that is being read begins it.
+    input: Vec<u8>,
+    out: Out,
+    remembered: Remembered,
+    counts: Counts,
+    /// Whether the last read filled all the room there was.
+    was_filled: bool,
+    stream: Stream,
+}
+
+impl Client {
+    /// Reads and answers until the client leaves, or we have had enough of it, and says why then.
+    async fn run(&mut self, door: &RespDoor, mut life: LifeView) -> io::Result<Option<Closed>> {
+        let mut clock = Silence::new(door);
+        let mut closing = pin!(life.closing());
+        loop {
+            self.make_room();
+            let room = self.input.capacity() - self.input.len();
+            let read = tokio::select! {
+                biased;
+                read = self.stream.read_buf(&mut self.input) => read?,
+                _ = clock.ticks.tick() => {
+                    if clock.is_over(self.reader.is_inside()) {
+                        return Ok(Some(Closed::Idle));
+                    }
+                    self.shrink();
+                    continue;
+                }
+                // What was read has been answered; what has not been read was not begun.
+                () = closing.as_mut() => return Ok(None),
+            };
+            if read == 0 {
+                return Ok(None);
+            }
+            self.was_filled = read == room;
+            let after = match door.pace {
+                Pace::AtOnce => self.answer_at_once(door).await,
+                Pace::Later => self.answer_together(door).await,
+            };
+            let sent = self.send(door.patience.within).await?;
+            door.metrics.answered(&mut self.counts);
+            match (after?, sent) {
+                (_, Sent::NotTaken) => return Ok(Some(Closed::SlowReader)),
+                (Ended::Not, Sent::All) => clock.heard(),
+                (Ended::Left, Sent::All) => return Ok(None),
+                (Ended::Why(why), Sent::All) => return Ok(Some(why)),
+            }
+        }
+    }
+
+    /// Answers every whole command there is, one after the other.
+    ///
+    /// hot path: no allocation and no task for a command; the policy is looked up once for all of them.
+    async fn answer_at_once(&mut self, door: &RespDoor) -> io::Result<Ended> {
+        let policy = door.engine.policy();
+        let mut done = 0;
+        let ended = loop {
+            let bytes = &mut self.input[done..];
+            let length = match self.reader.read(bytes, self.session.limits()) {
+                Ok(Parsed::Whole { length }) => length,
+                Ok(Parsed::Incomplete) => break Ended::Not,
+                Err(error) => {
+                    self.out.error(format_args!("ERR {error}"));
+                    break Ended::Why(Closed::Protocol);
+                }
+            };
+            let frame = &self.input[done..done + length];
+            done += length;
+            let words = self.reader.words(frame);
+            let Some(name) = words.get(0) else { continue };
+            let command = command::named(name);
+            let mut ended = Ended::Not;
+            let mut step = Step { door, policy: &policy, session: &mut self.session };
+            let answered = match step.question(command, &words, &mut self.remembered) {
+                Ok(Some(question)) => answer(&door.engine, &policy, question, &mut self.out).await,
+                Ok(None) => step.session(command, &words, &mut self.out).map(|after| ended = after.into()),
+                Err(fault) => Err(fault),
+            };
+            self.counts.count(command, answered.is_err());
+            if let Err(fault) = answered {
+                self.out.error(fault);
+            }
+            if ended != Ended::Not {
+                break ended;
+            }
+            if self.out.bytes.len() >= OUTPUT_BYTES {
+                let sent = send(&mut self.stream, &mut self.out.bytes, door.patience.within).await?;
+                if sent == Sent::NotTaken {
+                    return Ok(Ended::Why(Closed::SlowReader));
+                }
+            }
+        };
+        self.input.drain(..done);
+        Ok(ended)
+    }
+
+    /// Answers every whole command there is: so many at a time go to the store together.
+    async fn answer_together(&mut self, door: &RespDoor) -> io::Result<Ended> {
+        loop {
+            let (ended, done) = self.answer_some_together(door).await;
+            self.input.drain(..done);
+            if ended != Ended::Not || done == 0 {
+                return Ok(ended);
+            }
+            let sent = send(&mut self.stream, &mut self.out.bytes, door.patience.within).await?;
+            if sent == Sent::NotTaken {
+                return Ok(Ended::Why(Closed::SlowReader));
+            }
+        }
+    }
+
+    /// At most [`TOGETHER_MAX`] commands; says how many bytes they were.
+    async fn answer_some_together(&mut self, door: &RespDoor) -> (Ended, usize) {
+        let policy = door.engine.policy();
+        let (mut done, mut ended) = (0, Ended::Not);
+        let mut rest = self.input.as_mut_slice();
+        let mut under_way: Vec<(Command, Out, Result<Option<Question<'_>>, Fault>)> = Vec::new();
+        while under_way.len() < TOGETHER_MAX && ended == Ended::Not {
+            let length = match self.reader.read(rest, self.session.limits()) {
+                Ok(Parsed::Whole { length }) => length,
+                Ok(Parsed::Incomplete) => break,
+                Err(error) => {
+                    let mut out = Out::new(self.out.protocol);
+                    out.error(format_args!("ERR {error}"));
+                    under_way.push((Command::Other, out, Ok(None)));
+                    ended = Ended::Why(Closed::Protocol);
+                    break;
+                }
+            };
+            let (frame, others) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = others;
+            done += length;
+            let words = self.reader.words(frame);
+            let Some(name) = words.get(0) else { continue };
+            let command = command::named(name);
+            let mut step = Step { door, policy: &policy, session: &mut self.session };
+            let mut out = Out::new(self.out.protocol);
+            let question = match step.question(command, &words, &mut self.remembered) {
+                Ok(None) => {
+                    let after = step.session(command, &words, &mut out);
+                    self.out.protocol = out.protocol;
+                    after.map(|after| {
+                        ended = after.into();
+                        None
+                    })
+                }
+                question => question,
+            };
+            under_way.push((command, out, question));
+        }
+        let answers = under_way.into_iter().map(async |(command, mut out, question)| {
+            let answered = match question {
+                Ok(Some(question)) => answer(&door.engine, &policy, question, &mut out).await,
+                Ok(None) => Ok(()),
+                Err(fault) => Err(fault),
+            };
+            let is_error = answered.is_err();
+            if let Err(fault) = answered {
+                out.error(fault);
+            }
+            (command, is_error, out.bytes)
+        });
+        for (command, is_error, bytes) in together(answers).await {
+            self.counts.count(command, is_error);
+            self.out.bytes.extend_from_slice(&bytes);
+        }
+        (ended, done)
+    }
+
+    /// Writes what there is to write.
+    async fn send(&mut self, patience: Duration) -> io::Result<Sent> {
+        send(&mut self.stream, &mut self.out.bytes, patience).await
+    }
+
+    /// Room for a read: more after one that had too little, and for a command that goes on.
+    fn make_room(&mut self) {
+        let (used, capacity) = (self.input.len(), self.input.capacity());
+        if self.was_filled || capacity - used < INPUT_BYTES / 4 {
+            self.input.reserve((capacity * 2).clamp(INPUT_BYTES, READ_BYTES_MAX));
+        }
+    }
+
+    /// Gives room back that a silent client does not need.
+    fn shrink(&mut self) {
+        if self.input.is_empty() {
+            self.input.shrink_to(INPUT_BYTES);
+            self.out.bytes.shrink_to(INPUT_BYTES);
+        }
+    }
+
+    /// Ends the connection so that the last answer still arrives: what is closed with input unread is reset.
+    async fn say_goodbye(&mut self) {
+        if self.stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut unread = 0;
+        while unread < READ_BYTES_MAX {
+            self.input.clear();
+            self.input.reserve(INPUT_BYTES);
+            match self.stream.read_buf(&mut self.input).await {
+                Ok(0) | Err(_) => return,
+                Ok(read) => unread += read,
+            }
+        }
+    }
+}
+
+/// Whether, and why, a connection is over after what was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Not,
+    /// The client took its leave.
+    Left,
+    Why(Closed),
+}
+
+impl From<After> for Ended {
+    fn from(after: After) -> Ended {
+        match after {
+            After::Open => Ended::Not,
+            After::Left => Ended::Left,
+            After::ThrownOut => Ended::Why(Closed::Passwords),
+        }
+    }
+}
+
+/// Whether a client took its answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    All,
+    NotTaken,
+}
+
+/// hot path: a client that reads costs one write and no timer.
+async fn send(stream: &mut Stream, bytes: &mut Vec<u8>, patience: Duration) -> io::Result<Sent> {
+    if bytes.is_empty() {
+        return Ok(Sent::All);
+    }
+    {
+        let mut writing = pin!(async {
+            stream.write_all(bytes).await?;
+            stream.flush().await
+        });
+        match poll_fn(|context| Poll::Ready(writing.as_mut().poll(context))).await {
+            Poll::Ready(written) => written?,
+            Poll::Pending => match timeout(patience, writing).await {
+                Ok(written) => written?,
+                Err(_) => return Ok(Sent::NotTaken),
+            },
+        }
+    }
+    bytes.clear();
+    Ok(Sent::All)
+}
+
+/// How long a client has been silent.
+struct Silence {
+    ticks: Interval,
+    /// Ticks since it last said something.
+    missed: u32,
+    missed_max: u32,
+}
+
+impl Silence {
+    fn new(door: &RespDoor) -> Silence {
+        let every = door.patience.within.min(door.patience.between);
+        let missed_max = door.patience.between.as_millis() / every.as_millis().max(1);
+        let ticks = interval_at(tokio::time::Instant::now() + every, every);
+        Silence { ticks, missed: 0, missed_max: u32::try_from(missed_max).unwrap_or(u32::MAX) }
+    }
+
+    fn heard(&mut self) {
+        self.missed = 0;
+    }
+
+    /// A tick: whether that was the last one. One that begins a command is heard with its end: between two
+    /// ticks there is time for any.
+    fn is_over(&mut self, is_inside: bool) -> bool {
+        self.missed += 1;
+        self.missed > if is_inside { 1 } else { self.missed_max }
+    }
+}
+
+/// What it takes to make something of a command.
+struct Step<'a> {
+    door: &'a RespDoor,
+    policy: &'a Policy,
+    session: &'a mut Session,
+}
+
+impl Step<'_> {
+    /// What a command asks the engine, if it may.
+    #[inline]
+    fn question<'b>(
+        &mut self,
+        command: Command,
+        words: &Words<'b, '_>,
+        remembered: &mut Remembered,
+    ) -> Result<Option<Question<'b>>, Fault> {
+        match command {
+            Command::Throttle
+            | Command::Gcra
+            | Command::Refund
+            | Command::Forget
+            | Command::Inspect
+            | Command::Del => self.session.check_trust(command, &self.door.gate)?,
+            _ => {}
+        }
+        let identity = Facing::of(self.policy).map(|facing| &facing.identity);
+        command::question(command, words, remembered, identity)
+    }
+
+    fn session(&mut self, command: Command, words: &Words<'_, '_>, out: &mut Out) -> Result<After, Fault> {
+        self.session.answer(command, words, self.door, out)
+    }
+}
+
+/// Asks the engine, and writes what it says.
+#[inline]
+async fn answer(
+    engine: &Engine,
+    policy: &Arc<Policy>,
+    question: Question<'_>,
+    out: &mut Out,
+) -> Result<(), Fault> {
+    match question {
+        Question::Throttle { key, limit, quantity: Quantity::Take(cost), rounding } => {
+            let cost = Cost::new(cost).unwrap_or(Cost::ONE);
+            let wants = [Want { by: By::Inline(&limit), key, cost, takes: &[] }];
+            let verdict = engine.decide_under(Arc::clone(policy), &Ask { wants: &wants }).await;
+            match (&verdict.answer, verdict.binding()) {
+                (Answer::Invalid(problem), _) => return Err(Fault::Ask(problem.clone())),
+                (_, Some(judged)) => out.five(throttle::five(&judged.decision, false, rounding)),
+                (_, None) => return Err(Fault::Bad("nothing was decided".into())),
+            }
+        }
+        // Boxed: what is rare should not make what is frequent larger.
+        question => Box::pin(answer_rare(engine, policy, question, out)).await?,
+    }
+    Ok(())
+}
+
+async fn answer_rare(
+    engine: &Engine,
+    policy: &Arc<Policy>,
+    question: Question<'_>,
+    out: &mut Out,
+) -> Result<(), Fault> {
+    match question {
+        Question::Throttle { key, limit, quantity, rounding } => {
+            let by = By::Inline(&limit);
+            match quantity {
+                Quantity::Take(_) | Quantity::Peek => {
+                    let wants = [Want { by, key, cost: Cost::ONE, takes: &[] }];
+                    let verdict = engine.peek_under(Arc::clone(policy), &Ask { wants: &wants }).await;
+                    match (&verdict.answer, verdict.binding()) {
+                        (Answer::Invalid(problem), _) => return Err(Fault::Ask(problem.clone())),
+                        (_, Some(judged)) => out.five(throttle::five(&judged.decision, true, rounding)),
+                        (_, None) => return Err(Fault::Bad("nothing was decided".into())),
+                    }
+                }
+                Quantity::Return(cost) => {
+                    let cost = Cost::new(cost).unwrap_or(Cost::ONE);
+                    out.five(give_back(engine, Want { by, key, cost, takes: &[] }, rounding).await?);
+                }
+            }
+        }
+        Question::Closed { asked, quantity } => out.five(throttle::five_closed(&asked, quantity)),
+        Question::Check { by, cost, spends } => {
+            let wants = [by.want(cost, &[])];
+            let ask = Ask { wants: &wants };
+            let verdict = if spends {
+                engine.decide_under(Arc::clone(policy), &ask).await
+            } else {
+                engine.peek_under(Arc::clone(policy), &ask).await
+            };
+            if let Answer::Invalid(problem) = &verdict.answer {
+                return Err(Fault::Ask(problem.clone()));
+            }
+            out.verdict(&verdict, spends);
+        }
+        Question::Refund { by, cost, takes } => {
+            let wants = [by.want(cost, &takes)];
+            match engine.refund(&Ask { wants: &wants }).await {
+                RefundAnswer::Done(refunds) => out.refunded(&refunds),
+                RefundAnswer::NotDone { why } => return Err(Fault::Store(why)),
+                RefundAnswer::Invalid(problem) => return Err(Fault::Ask(problem)),
+            }
+        }
+        Question::Forget { by } => {
+            let wants = [by.want(Cost::ONE, &[])];
+            forgotten(engine.forget(&Ask { wants: &wants }).await)?;
+            out.simple("OK");
+        }
+        Question::Delete { keys, limit } => {
+            for key in &keys {
+                let wants = [Want { by: By::Inline(&limit), key, cost: Cost::ONE, takes: &[] }];
+                forgotten(engine.forget(&Ask { wants: &wants }).await)?;
+            }
+            out.integer(i64::try_from(keys.len()).unwrap_or(i64::MAX));
+        }
+        Question::Inspect { key } => match inspect::in_words(engine, policy, key).await {
+            Ok(text) => out.bulk(text.as_bytes()),
+            Err(Answer::Invalid(problem)) => return Err(Fault::Ask(problem)),
+            Err(_) => return Err(Fault::Bad("nothing was decided".into())),
+        },
+    }
+    Ok(())
+}
+
+/// A negative quantity: so much comes back, as far as it is missing, whenever it was spent.
+async fn give_back(engine: &Engine, want: Want<'_>, rounding: Rounding) -> Result<[i64; 5], Fault> {
+    // A take that was never made, after every clock's end: none of it has flown back by itself.
+    let takes = [Take { at: Micros(EXACT_MAX), entry: 0 }];
+    let wants = [Want { takes: &takes, ..want }];
+    match engine.refund(&Ask { wants: &wants }).await {
+        RefundAnswer::Done(refunds) => match refunds.first() {
+            Some(refunded) => Ok(throttle::five_returned(refunded, rounding)),
+            None => Err(Fault::Bad("nothing was decided".into())),
+        },
+        RefundAnswer::NotDone { why } => Err(Fault::Store(why)),
+        RefundAnswer::Invalid(problem) => Err(Fault::Ask(problem)),
+    }
+}
+
+fn forgotten(result: Result<(), ForgetError>) -> Result<(), Fault> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(ForgetError::Invalid(problem)) => Err(Fault::Ask(problem)),
+        Err(ForgetError::Store(error)) => Err(Fault::Store(error)),
+        Err(_) => Err(Fault::Bad("the store did not forget".into())),
+    }
+}
