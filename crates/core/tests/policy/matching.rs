@@ -303,7 +303,7 @@ impl Attributes for Twice {
         self.0.any(attribute, is_meant) || self.1.any(attribute, is_meant)
     }
 
-    fn address(&self) -> Option<std::net::IpAddr> {
+    fn address(&self) -> Option<core::net::IpAddr> {
         self.0.address()
     }
 }
