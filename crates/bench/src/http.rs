@@ -106,7 +106,10 @@ async fn start(name: &'static str, arguments: &[&str]) -> Result<Contestant> {
     let server = this.with_file_name("tollgate");
     ensure!(server.exists(), "{} is missing: start this as `cargo xtask bench http`", server.display());
     let mut command = Command::new(server);
-    command.env_clear().args(["serve", "--http", "127.0.0.1:0", "--admin", "off"]).args(arguments);
+    command
+        .env_clear()
+        .args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--admin", "off"])
+        .args(arguments);
     let child = Child::spawn(&mut command);
     let line = child.wait_for_line(|line| line.starts_with("  http  "), PATIENCE).await;
     let url = line.split_whitespace().nth(1).context("no address was printed")?.to_owned();

@@ -10,13 +10,17 @@ mod config;
 mod doors;
 mod engine;
 mod facing;
+mod inline;
 mod limit;
 mod net;
 mod overrides;
 mod reload;
+mod rls;
 mod run;
 mod shutdown;
+mod takes;
 mod telemetry;
+mod told;
 mod welcome;
 mod worker;
 

@@ -1,8 +1,10 @@
 //! The composition root: the only file that knows every part. It builds them from a checked
 //! configuration, runs them, and ends them in order.
 
+use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tollgate::clock;
 use tollgate::core::policy::PolicyError;
+use tollgate::engine::together;
 use tollgate::observe::Observer;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
@@ -18,19 +21,20 @@ use tollgate::store::redis::{RedisSetupError, RedisStore};
 
 use crate::admin::{About, Admin};
 use crate::config::{Config, Digest, Overrides as Flags};
+use crate::doors::grpc::{Beside, GrpcDoor};
 use crate::doors::http::HttpDoor;
 use crate::engine::Engine;
-use crate::net::bind::{self, BindError, Bound};
+use crate::net::bind::{self, BindError, Bound, Endpoint, Unserved};
 use crate::net::gate::Gate;
 use crate::net::open::{Opening, Proxies};
-use crate::net::serve::{Bounds, serve};
+use crate::net::serve::{Bounds, Handler, serve};
 use crate::net::tls::{self, Tls, TlsError, TlsFiles};
 use crate::overrides::{self, Overrides};
 use crate::reload::{self, Reloader};
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::EngineMetrics;
-use crate::welcome::Welcome;
+use crate::welcome::{Places, Welcome};
 use crate::worker::Worker;
 
 /// The admin door serves people and probes; it needs few connections.
@@ -78,24 +82,32 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), RunError> {
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
     let at = &config.listen;
-    let http = at.http.as_ref().map(|at| bind::listeners("http", at, config.workers)).transpose()?;
-    let admin = at.admin.as_ref().map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
+    let bound = |door, at: &Option<Endpoint>, count| {
+        at.as_ref().map(|at| bind::listeners(door, at, count)).transpose()
+    };
+    let doors = Doors {
+        http: bound("http", &at.http, config.workers)?,
+        grpc: bound("grpc", &at.grpc, config.workers)?,
+        admin: bound("admin", &at.admin, NonZeroUsize::MIN)?,
+    };
 
     // Heartbeats, admin and signals live here; checks do not.
     let background = Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("cannot start the background runtime"))?;
-    background.block_on(serve_all(config, flags, digest, http, admin))
+    background.block_on(serve_all(config, flags, digest, doors))
 }
 
-async fn serve_all(
-    config: &Config,
-    flags: Flags,
-    digest: Digest,
+/// The doors that are bound, and not served yet.
+struct Doors {
     http: Option<Bound>,
+    grpc: Option<Bound>,
     admin: Option<Bound>,
-) -> Result<(), RunError> {
+}
+
+async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) -> Result<(), RunError> {
+    let Doors { mut http, mut grpc, admin } = doors;
     // From here on SIGHUP reloads; before, it would have ended the process.
     let hangup = signal(SignalKind::hangup()).map_err(system("cannot listen for SIGHUP"))?;
     let mut signals = Signals::listen().map_err(system("cannot listen for signals"))?;
@@ -104,8 +116,10 @@ async fn serve_all(
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
-    let welcome = Welcome::new(config, &engine.policy(), endpoint(&http), endpoint(&admin));
+    let places = Places { http: endpoint(&http), grpc: endpoint(&grpc), admin: endpoint(&admin) };
+    let welcome = Welcome::new(config, &engine.policy(), places);
     let http_tls = secure("http", config.tls.http.as_ref())?;
+    let grpc_tls = secure("grpc", config.tls.grpc.as_ref())?;
     let admin_tls = secure("admin", config.tls.admin.as_ref())?;
 
     let control = Arc::clone(&telemetry.control);
@@ -120,21 +134,23 @@ async fn serve_all(
     let mut beside = JoinSet::new();
     beside.spawn(overrides::watch(Arc::clone(&overrides)));
     beside.spawn(reload::watch(Arc::clone(&reloader), hangup));
-    let watched: Vec<Arc<Tls>> = [&http_tls, &admin_tls].into_iter().flatten().cloned().collect();
+    let watched: Vec<Arc<Tls>> = [&http_tls, &grpc_tls, &admin_tls].into_iter().flatten().cloned().collect();
     if !watched.is_empty() {
         let watch = tls::Watch::start(watched).map_err(system("cannot listen for SIGHUP"))?;
         beside.spawn(watch.run());
     }
     // The files of unix sockets go when this function ends, however it ends.
     let mut files = Vec::new();
-    let mut workers = match http {
-        Some(mut bound) => {
-            files.extend(bound.file.take());
-            let opening = opening(config, config.listen.proxies.clone(), http_tls);
-            open_http(config, bound, &opening, &engine, &telemetry, &view)?
-        }
-        None => Vec::new(),
-    };
+    files.extend([&mut http, &mut grpc].into_iter().flatten().filter_map(|bound| bound.file.take()));
+    let (also, reporter) = Beside::new().map_err(|error| RunError::System {
+        what: "the protocols of the gRPC door",
+        error: io::Error::other(error),
+    })?;
+    beside.spawn(reporter.run(engine.clone(), view.clone()));
+    let served = Served { config, engine: &engine, telemetry: &telemetry, view: &view };
+    let http = served.http(http, &opening(config, config.listen.proxies.clone(), http_tls));
+    let grpc = served.grpc(grpc, &opening(config, config.listen.proxies.clone(), grpc_tls), &also);
+    let mut workers = served.workers(http, grpc)?;
     if let Some(Bound { endpoint, listeners, file }) = admin {
         files.extend(file);
         let about = About {
@@ -226,32 +242,71 @@ fn opening(config: &Config, proxies: Proxies, tls: Option<Arc<Tls>>) -> Opening 
     Opening { proxies: Arc::new(proxies), tls, timeout: config.limits.handshake_timeout }
 }
 
-fn open_http(
-    config: &Config,
-    Bound { endpoint, listeners, .. }: Bound,
-    opening: &Opening,
-    engine: &Engine,
-    telemetry: &Telemetry,
-    view: &LifeView,
-) -> Result<Vec<Worker>, RunError> {
-    let mut workers = Vec::with_capacity(listeners.len());
-    for (at, listener) in listeners.into_iter().enumerate() {
-        let gate = Gate::new(config.tokens.http.clone(), &endpoint);
-        let metrics = Arc::clone(&telemetry.http);
-        let (log_max, patience) = (config.limits.sliding_log_max, config.limits.idle_timeout);
-        let door = HttpDoor::new(engine.clone(), gate, log_max, patience, metrics);
-        let (opening, engine, view, bounds) = (opening.clone(), engine.clone(), view.clone(), bounds(config));
-        let work = async move || {
-            if let AnyStore::Redis(store) = engine.store() {
-                store.warm();
-            }
-            let listener = listener.serve()?;
-            serve(listener, opening, Arc::new(door), view, bounds).await;
-            Ok(())
+/// What every worker is made of.
+struct Served<'a> {
+    config: &'a Config,
+    engine: &'a Engine,
+    telemetry: &'a Telemetry,
+    view: &'a LifeView,
+}
+
+/// One door of one worker, ready to be served on that worker's thread.
+type Serving = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send>;
+
+impl Served<'_> {
+    fn http(&self, bound: Option<Bound>, opening: &Opening) -> Vec<Serving> {
+        let Some(Bound { endpoint, listeners, .. }) = bound else { return Vec::new() };
+        let gate = Gate::new(self.config.tokens.http.clone(), &endpoint);
+        let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
+        let door = || {
+            let metrics = Arc::clone(&self.telemetry.http);
+            HttpDoor::new(self.engine.clone(), gate.clone(), log_max, patience, metrics)
         };
-        workers.push(Worker::start(format!("http-{at}"), work).map_err(system("cannot start a worker"))?);
+        listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
     }
-    Ok(workers)
+
+    fn grpc(&self, bound: Option<Bound>, opening: &Opening, beside: &Beside) -> Vec<Serving> {
+        let Some(Bound { endpoint, listeners, .. }) = bound else { return Vec::new() };
+        let gate = Gate::new(self.config.tokens.http.clone(), &endpoint);
+        let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
+        let door = || {
+            let metrics = Arc::clone(&self.telemetry.grpc);
+            GrpcDoor::new(self.engine.clone(), beside.clone(), gate.clone(), log_max, patience, metrics)
+        };
+        listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
+    }
+
+    fn serving<H: Handler>(&self, listener: Unserved, opening: &Opening, door: H) -> Serving {
+        let (opening, view, bounds) = (opening.clone(), self.view.clone(), bounds(self.config));
+        Box::new(move || {
+            Box::pin(async move {
+                serve(listener.serve()?, opening, Arc::new(door), view, bounds).await;
+                Ok(())
+            })
+        })
+    }
+
+    /// The workers: each serves one listener of every door that takes checks, so that a check never changes
+    /// thread and no door waits behind another's idle threads.
+    fn workers(&self, http: Vec<Serving>, grpc: Vec<Serving>) -> Result<Vec<Worker>, RunError> {
+        let count = http.len().max(grpc.len());
+        let (mut http, mut grpc) = (http.into_iter(), grpc.into_iter());
+        let mut workers = Vec::with_capacity(count);
+        for at in 0..count {
+            let engine = self.engine.clone();
+            let doors: Vec<Serving> = [http.next(), grpc.next()].into_iter().flatten().collect();
+            let work = async move || {
+                if let AnyStore::Redis(store) = engine.store() {
+                    store.warm();
+                }
+                let all = together(doors.into_iter().map(|door| door())).await;
+                all.into_iter().collect()
+            };
+            let worker = Worker::start(format!("worker-{at}"), work);
+            workers.push(worker.map_err(system("cannot start a worker"))?);
+        }
+        Ok(workers)
+    }
 }
 
 fn bounds(config: &Config) -> Bounds {

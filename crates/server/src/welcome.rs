@@ -13,6 +13,7 @@ use crate::net::tls::{ClientCertificates, TlsFiles};
 #[derive(Debug)]
 pub(crate) struct Welcome {
     http: Option<String>,
+    grpc: Option<String>,
     admin: Option<String>,
     workers: usize,
     /// The store in words, without credentials.
@@ -21,14 +22,18 @@ pub(crate) struct Welcome {
     ask: Option<String>,
 }
 
+/// Where the doors really are.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) http: Option<Endpoint>,
+    pub(crate) grpc: Option<Endpoint>,
+    pub(crate) admin: Option<Endpoint>,
+}
+
 impl Welcome {
     /// What there is to say about this server; the endpoints are those it really listens on.
-    pub(crate) fn new(
-        config: &Config,
-        policy: &Policy,
-        http: Option<Endpoint>,
-        admin: Option<Endpoint>,
-    ) -> Welcome {
+    pub(crate) fn new(config: &Config, policy: &Policy, places: Places) -> Welcome {
+        let Places { http, grpc, admin } = places;
         let store = match &config.redis {
             Some(redis) => redis.url.to_string(),
             None => "memory (of this process alone)".to_owned(),
@@ -49,6 +54,7 @@ impl Welcome {
         let place = |at: Option<Endpoint>, tls: &Option<TlsFiles>| at.map(|at| place(&at, tls.as_ref()));
         Welcome {
             http: place(http, &config.tls.http),
+            grpc: place(grpc, &config.tls.grpc),
             admin: place(admin, &config.tls.admin),
             workers: config.workers.get(),
             store,
@@ -59,12 +65,16 @@ impl Welcome {
 
     /// Says it.
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let Welcome { http, admin, workers, store, policy, ask } = self;
+        let Welcome { http, grpc, admin, workers, store, policy, ask } = self;
         writeln!(out, "tollgate {}", env!("CARGO_PKG_VERSION"))?;
         match http {
             Some(at) if *workers == 1 => writeln!(out, "  http    {at} (1 worker)")?,
             Some(at) => writeln!(out, "  http    {at} ({workers} workers)")?,
             None => writeln!(out, "  http    off")?,
+        }
+        match grpc {
+            Some(at) => writeln!(out, "  grpc    {at}")?,
+            None => writeln!(out, "  grpc    off")?,
         }
         match admin {
             Some(at) => writeln!(out, "  admin   {at} (/health /ready /metrics /policy)")?,

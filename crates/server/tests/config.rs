@@ -110,7 +110,7 @@ async fn flags_are_checked_as_the_file_is() {
 #[tokio::test]
 async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     let file = config("listen: {http: off, admin: '127.0.0.1:1'}\nrules: []\n");
-    let mut command = common::tollgate(&["serve", "--admin", "127.0.0.1:0"]);
+    let mut command = common::tollgate(&["serve", "--grpc", "off", "--admin", "127.0.0.1:0"]);
     command
         .env("TOLLGATE_CONFIG", file.path())
         .env("TOLLGATE_HTTP", "127.0.0.1:0")
@@ -125,7 +125,9 @@ async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
 
 #[tokio::test]
 async fn a_closed_door_is_closed() {
-    let child = testkit::Child::spawn(&mut common::tollgate(&["serve", "--http", "off", "--admin", "off"]));
+    let child = testkit::Child::spawn(&mut common::tollgate(&[
+        "serve", "--http", "off", "--grpc", "off", "--admin", "off",
+    ]));
     child.wait_for_line(|line| line.starts_with("  policy"), common::PATIENCE).await;
     let output = child.output();
     assert!(output.contains("  http    off") && output.contains("  admin   off"), "{output}");

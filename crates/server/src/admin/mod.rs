@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, StatusCode};
@@ -151,8 +151,14 @@ impl Admin {
 }
 
 impl Handler for Admin {
+    type Body = Full<Bytes>;
+
     async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
         self.routed(request, peer).await.unwrap_or_else(|problem| problem.answer())
+    }
+
+    fn refuse(&self, problem: &Problem) -> Answer {
+        problem.answer()
     }
 }
 

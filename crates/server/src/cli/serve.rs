@@ -13,8 +13,8 @@ Every flag has an environment variable, TOLLGATE_ and its name in capitals (TOLL
 TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A door is at ADDRESS:PORT, at
 unix:/path/to.sock, or closed with `off`. TLS and the PROXY protocol are set in the file.
 
-Off loopback the admin door needs --admin-token, and on the HTTP door refunds and inline limits need
---token, because they can undo a limit; a client certificate does, too. Better give tokens by environment:
+Off loopback the admin door needs --admin-token, and on the HTTP and gRPC doors refunds and inline limits
+need --token, because they can undo a limit; a client certificate does, too. Better give tokens by environment:
 other users can see flags.";
 
 const REDIS_HELP: &str = "Where state is shared: redis://[user:password@]host[:port][/database], rediss:// for TLS, \
@@ -36,7 +36,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP")]
     http: Option<String>,
 
-    /// The gRPC door: comes with a later release [default: off].
+    /// The gRPC door: Envoy's rate-limit service and our own [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_GRPC")]
     grpc: Option<String>,
 
@@ -56,7 +56,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", value_parser = workers)]
     workers: Option<NonZeroUsize>,
 
-    /// The token for refunds and inline limits on the HTTP door.
+    /// The token for refunds and inline limits on the HTTP and gRPC doors.
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
     token: Option<String>,
 

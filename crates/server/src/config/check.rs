@@ -11,9 +11,10 @@ use super::problems::{Place, Problems};
 use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
-    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, identity, listen,
-    policy, redis,
+    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, envoy, identity,
+    listen, policy, redis,
 };
+use crate::facing::Facing;
 use crate::limit::SLIDING_LOG_MAX;
 
 /// The words `on_outage` knows.
@@ -31,6 +32,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
 
     let limits = limits(root.section("limits"));
     let (facing, grouping) = identity::check(&mut root);
+    let facing = Facing { rls: envoy::check(root.section("envoy")), ..facing };
     let policy = PolicyConfig { grouping, ..policy::check(&mut root, limits.sliding_log_max) };
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));

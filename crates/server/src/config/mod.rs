@@ -1,11 +1,12 @@
 //! Configuration: as written, then checked, then trusted.
 //!
-//! `tree` is the file as it stands, `section` reads it field by field, `check`, `identity`, `listen`, `policy` and
+//! `tree` is the file as it stands, `section` reads it field by field, `check`, `envoy`, `identity`, `listen`, `policy` and
 //! `redis` turn it into types the rest of the program can trust, and `problems` collects all that is wrong. `source`
 //! is the text before any of that. Flags and `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
 //! certificates are read, to say what is wrong with them, and forgotten.
 
 mod check;
+mod envoy;
 mod identity;
 mod listen;
 pub(crate) mod policy;
@@ -53,7 +54,7 @@ pub(crate) struct Config {
     pub(crate) limits: Limits,
     pub(crate) log: LogConfig,
     pub(crate) drain: DrainConfig,
-    /// One HTTP thread each.
+    /// One thread each, for every door that takes checks.
     pub(crate) workers: NonZeroUsize,
     pub(crate) tokens: Tokens,
 }
@@ -62,8 +63,9 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) http: Option<Endpoint>,
+    pub(crate) grpc: Option<Endpoint>,
     pub(crate) admin: Option<Endpoint>,
-    /// Whose PROXY header the HTTP door believes.
+    /// Whose PROXY header the HTTP and gRPC doors believe.
     pub(crate) proxies: Proxies,
 }
 
@@ -71,6 +73,7 @@ pub(crate) struct Listen {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsConfig {
     pub(crate) http: Option<TlsFiles>,
+    pub(crate) grpc: Option<TlsFiles>,
     pub(crate) admin: Option<TlsFiles>,
 }
 
@@ -131,7 +134,7 @@ pub(crate) struct DrainConfig {
 /// What opens the doors that need opening.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tokens {
-    /// For what can undo a limit, on the HTTP door.
+    /// For what can undo a limit, on the HTTP and gRPC doors.
     pub(crate) http: Option<Secret>,
     /// For the admin door.
     pub(crate) admin: Option<Secret>,

@@ -2,6 +2,7 @@
 //! patient with one, and how it says no. Protocols stand on this; it knows none of their words.
 
 pub(crate) mod bind;
+pub(crate) mod body;
 pub(crate) mod gate;
 pub(crate) mod open;
 pub(crate) mod peer;

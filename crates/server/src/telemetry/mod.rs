@@ -1,6 +1,7 @@
 //! What the outside can see: metrics and logs.
 
 pub(crate) mod control;
+pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod metrics;
@@ -16,6 +17,7 @@ use prometheus_client::registry::Registry;
 use crate::engine::Engine;
 
 use control::ControlMetrics;
+use grpc::GrpcMetrics;
 use http::HttpMetrics;
 use metrics::EngineMetrics;
 
@@ -29,6 +31,8 @@ pub(crate) struct Telemetry {
     pub(crate) control: Arc<ControlMetrics>,
     /// What the HTTP door tells.
     pub(crate) http: Arc<HttpMetrics>,
+    /// What the gRPC door tells.
+    pub(crate) grpc: Arc<GrpcMetrics>,
 }
 
 impl Telemetry {
@@ -40,7 +44,8 @@ impl Telemetry {
         let engine = Arc::new(EngineMetrics::register(&mut registry));
         let control = Arc::new(ControlMetrics::register(&mut registry));
         let http = Arc::new(HttpMetrics::register(&mut registry));
-        Telemetry { registry, engine, control, http }
+        let grpc = Arc::new(GrpcMetrics::register(&mut registry));
+        Telemetry { registry, engine, control, http, grpc }
     }
 
     /// Adds what is asked of the engine and its store at each scrape.

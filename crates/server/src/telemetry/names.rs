@@ -71,3 +71,10 @@ pub(crate) const MEMORY_OVERFLOWED: &str = "memory_overflowed";
 pub(crate) const HTTP_ANSWERS: &str = "http_requests";
 /// HTTP connections turned away because there were too many.
 pub(crate) const HTTP_TURNED_AWAY: &str = "http_connections_refused";
+
+/// `{method, code}`: gRPC answers by status.
+pub(crate) const GRPC_ANSWERS: &str = "grpc_requests";
+/// Requests at the gRPC door that were no gRPC.
+pub(crate) const GRPC_STRANGERS: &str = "grpc_strangers";
+/// gRPC connections turned away because there were too many.
+pub(crate) const GRPC_TURNED_AWAY: &str = "grpc_connections_refused";

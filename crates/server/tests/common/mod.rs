@@ -21,6 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
 
@@ -58,25 +59,25 @@ impl Server {
         Server::start_with(&[&["--config", file.path().to_str().unwrap()], arguments].concat()).await
     }
 
-    /// A server with these arguments; both doors are on free ports unless they say otherwise. An address
+    /// A server with these arguments; its doors are on free ports unless they say otherwise. An address
     /// is 0.0.0.0:0 for a door that is closed or a unix socket.
     pub(crate) async fn start_with(arguments: &[&str]) -> Server {
         let mut command = tollgate(&["serve"]);
-        for door in ["--http", "--admin"] {
+        for door in ["--http", "--grpc", "--admin"] {
             if !arguments.contains(&door) {
                 command.args([door, "127.0.0.1:0"]);
             }
         }
         let child = Child::spawn(command.args(arguments));
         let mut places = Vec::new();
-        for door in ["http", "admin"] {
+        for door in ["http", "grpc", "admin"] {
             let prefix = format!("  {door}  ");
             let line = child.wait_for_line(|line| line.starts_with(&prefix), PATIENCE).await;
             let place = line.split("://").nth(1).and_then(|rest| rest.split(' ').next());
             places.push(place.map_or(SocketAddr::from(([0, 0, 0, 0], 0)), |place| place.parse().unwrap()));
         }
         child.wait_for_line(|line| line.starts_with("  policy"), PATIENCE).await;
-        Server { child, http: places[0], admin: places[1] }
+        Server { child, http: places[0], grpc: places[1], admin: places[2] }
     }
 
     /// Posts a body to the HTTP door on a connection of its own.

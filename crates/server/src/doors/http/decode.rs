@@ -11,19 +11,18 @@ use tollgate::core::decision::Take;
 use tollgate::core::few::Few;
 use tollgate::core::key::SUBJECT_BYTES_MAX;
 use tollgate::identity::Identity;
-use tollgate::{By, Cost, InlineLimit, Micros, Rule, Want};
+use tollgate::{By, Cost, InlineLimit, Rule, Want};
 
-use super::attributes::{self, Told};
-use super::inline;
+use super::attributes;
 use super::raw::{ASKS_MAX, Fault, RawAsk, RawCheck, RawList, Value};
+use crate::inline;
 use crate::limit::{LimitProblem, Written};
 use crate::net::problem::Problem;
+use crate::takes;
+use crate::told::Told;
 
 /// The fields a check may have.
 const FIELDS: &str = "attributes, rule, key, cost, limit, burst, algorithm, time_zone (and take, to refund)";
-
-/// The most takes one check can have made.
-const TAKES_MAX: usize = WANTS_MAX;
 
 /// One thing a body asks for.
 #[derive(Debug)]
@@ -310,7 +309,7 @@ fn wanted<'b>(
         (Purpose::Refund, None) => {
             return Err(field("take")("is missing: give it as the check answered it".into()));
         }
-        (Purpose::Refund, Some(text)) => takes(&text).ok_or_else(|| {
+        (Purpose::Refund, Some(text)) => takes::parse(&text).ok_or_else(|| {
             field("take")(
                 "is not a take: give it as the check answered it, such as \"1763194000123456.0\"".into(),
             )
@@ -395,19 +394,4 @@ fn check_key(key: Option<Cow<'_, str>>) -> Result<Cow<'_, str>, What> {
         return Err("has a control character: use printable text".into());
     }
     Ok(key)
-}
-
-/// Reads `at.entry` joined by commas. Digits only, so that there is one way to write a take.
-fn takes(text: &str) -> Option<Vec<Take>> {
-    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let mut takes = Vec::with_capacity(1);
-    for one in text.split(',') {
-        let (at, entry) = one.split_once('.')?;
-        if !digits(at) || !digits(entry) || takes.len() == TAKES_MAX {
-            return None;
-        }
-        let at = at.parse().ok().filter(|&at| at <= tollgate::core::units::EXACT_MAX)?;
-        takes.push(Take { at: Micros(at), entry: entry.parse().ok()? });
-    }
-    Some(takes)
 }

@@ -4,11 +4,9 @@
 //! socket and a check is the greater part of what a check costs.
 
 mod attributes;
-mod body;
 mod decode;
 mod encode;
 mod forward;
-mod inline;
 mod openapi;
 mod raw;
 
@@ -27,6 +25,7 @@ use tollgate::{Ask, Policy, Want};
 use crate::engine::Engine;
 use crate::facing::Facing;
 use crate::net::Answer;
+use crate::net::body;
 use crate::net::gate::{Barred, Gate};
 use crate::net::peer::Peer;
 use crate::net::problem::Problem;
@@ -88,7 +87,7 @@ impl HttpDoor {
         }
         let (head, body) = request.into_parts();
         check_headers(&head.headers)?;
-        let body = body::read(body, self.patience).await?;
+        let body = body::read(body, self.patience).await.map_err(|error| error.problem())?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
         // One snapshot to read with and to decide under: a reload in between cannot mix the two.
         let policy = self.engine.policy();
@@ -157,6 +156,8 @@ impl HttpDoor {
 }
 
 impl Handler for HttpDoor {
+    type Body = Full<Bytes>;
+
     async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
         let route = match request.uri().path() {
             "/v1/check" => Route::Check,
@@ -172,6 +173,10 @@ impl Handler for HttpDoor {
         };
         self.metrics.answered(route, answer.status());
         answer
+    }
+
+    fn refuse(&self, problem: &Problem) -> Answer {
+        problem.answer()
     }
 
     fn turned_away(&self) {

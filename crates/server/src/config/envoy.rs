@@ -1,0 +1,59 @@
+//! The `envoy` section: how Envoy's rate-limit service answers.
+
+use std::sync::Arc;
+
+use hyper::header::HeaderName;
+
+use super::section::{Section, clip};
+use crate::rls::{HeaderNames, Outage, Settings, Taking};
+
+/// The headers of envoyproxy/ratelimit.
+const HEADERS: [(&str, &str); 3] = [
+    ("limit_header", "RateLimit-Limit"),
+    ("remaining_header", "RateLimit-Remaining"),
+    ("reset_header", "RateLimit-Reset"),
+];
+
+/// Reads the section.
+pub(super) fn check(mut section: Section<'_>) -> Settings {
+    let taking = section.word("take", "each or together", |word| match word {
+        "each" => Some(Taking::Each),
+        "together" => Some(Taking::Together),
+        _ => None,
+    });
+    let outage = section.word("on_outage", "answer or error", |word| match word {
+        "answer" => Some(Outage::Answer),
+        "error" => Some(Outage::Error),
+        _ => None,
+    });
+    let spares = section.word("refused_hits", "counted or ignored", |word| match word {
+        "counted" => Some(false),
+        "ignored" => Some(true),
+        _ => None,
+    });
+    let has_headers = section.truth("response_headers").is_some_and(|at| at.value);
+    let [limit, remaining, reset] = HEADERS.map(|(field, usual)| header(&mut section, field, usual));
+    let mut truth = |name| section.truth(name).is_some_and(|at| at.value);
+    let (is_shadow, is_quota) = (truth("shadow_mode"), truth("quota_mode"));
+    let has_metadata = truth("dynamic_metadata");
+    section.close();
+    Settings {
+        dialect: None,
+        taking: taking.map(|at| at.value).unwrap_or_default(),
+        outage: outage.map(|at| at.value).unwrap_or_default(),
+        headers: has_headers.then_some(HeaderNames { limit, remaining, reset }),
+        spares_the_rest: spares.is_some_and(|at| at.value),
+        is_shadow,
+        is_quota,
+        has_metadata,
+    }
+}
+
+fn header(section: &mut Section<'_>, field: &'static str, usual: &str) -> Arc<str> {
+    let Some(written) = section.text(field) else { return usual.into() };
+    if HeaderName::from_bytes(written.value.as_bytes()).is_err() {
+        let what = format!("\"{}\" is no name of a header", clip(&written.value));
+        section.problems().add(written.place, &written.path, what);
+    }
+    written.value.into()
+}
