@@ -31,6 +31,7 @@ use crate::net::serve::{Bounds, Handler, serve};
 use crate::net::tls::{self, Tls, TlsError, TlsFiles};
 use crate::overrides::{self, Overrides};
 use crate::reload::{self, Reloader};
+use crate::rls::Service;
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::EngineMetrics;
@@ -111,6 +112,9 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
     // From here on SIGHUP reloads; before, it would have ended the process.
     let hangup = signal(SignalKind::hangup()).map_err(system("cannot listen for SIGHUP"))?;
     let mut signals = Signals::listen().map_err(system("cannot listen for signals"))?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     let (life, view) = Life::start();
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
@@ -254,13 +258,25 @@ struct Served<'a> {
 type Serving = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send>;
 
 impl Served<'_> {
+    fn rls(&self) -> Service {
+        Service::new(self.engine.clone(), Arc::clone(&self.telemetry.rls))
+    }
+
     fn http(&self, bound: Option<Bound>, opening: &Opening) -> Vec<Serving> {
         let Some(Bound { endpoint, listeners, .. }) = bound else { return Vec::new() };
         let gate = Gate::new(self.config.tokens.http.clone(), &endpoint);
         let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
         let door = || {
             let metrics = Arc::clone(&self.telemetry.http);
-            HttpDoor::new(self.engine.clone(), gate.clone(), log_max, patience, metrics)
+            HttpDoor::new(
+                self.engine.clone(),
+                self.rls(),
+                gate.clone(),
+                log_max,
+                patience,
+                metrics,
+                self.view.clone(),
+            )
         };
         listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
     }
@@ -271,7 +287,15 @@ impl Served<'_> {
         let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
         let door = || {
             let metrics = Arc::clone(&self.telemetry.grpc);
-            GrpcDoor::new(self.engine.clone(), beside.clone(), gate.clone(), log_max, patience, metrics)
+            GrpcDoor::new(
+                self.engine.clone(),
+                self.rls(),
+                beside.clone(),
+                gate.clone(),
+                log_max,
+                patience,
+                metrics,
+            )
         };
         listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
     }

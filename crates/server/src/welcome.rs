@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tollgate::Policy;
 
 use crate::config::Config;
+use crate::facing::Facing;
 use crate::net::bind::Endpoint;
 use crate::net::tls::{ClientCertificates, TlsFiles};
 
@@ -19,6 +20,8 @@ pub(crate) struct Welcome {
     /// The store in words, without credentials.
     pub(crate) store: String,
     policy: String,
+    /// What there is of envoyproxy/ratelimit's YAML.
+    envoy: Option<String>,
     ask: Option<String>,
 }
 
@@ -44,6 +47,9 @@ impl Welcome {
             Some(file) => format!("{} ({rules})", file.display()),
             None => format!("built in ({rules})"),
         };
+        let envoy = Facing::of(policy)
+            .and_then(|facing| facing.rls.dialect.as_ref())
+            .map(|dialect| format!("{} limits of {} domains", dialect.limits().len(), dialect.domains()));
         let ask = http.as_ref().map(|at| {
             let body = match policy.rules().first() {
                 Some(rule) => format!(r#"{{"rule":"{}","key":"user_123"}}"#, rule.name()),
@@ -59,13 +65,14 @@ impl Welcome {
             workers: config.workers.get(),
             store,
             policy: policy_words,
+            envoy,
             ask,
         }
     }
 
     /// Says it.
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let Welcome { http, grpc, admin, workers, store, policy, ask } = self;
+        let Welcome { http, grpc, admin, workers, store, policy, envoy, ask } = self;
         writeln!(out, "tollgate {}", env!("CARGO_PKG_VERSION"))?;
         match http {
             Some(at) if *workers == 1 => writeln!(out, "  http    {at} (1 worker)")?,
@@ -81,6 +88,9 @@ impl Welcome {
             None => writeln!(out, "  admin   off")?,
         }
         writeln!(out, "  store   {store}")?;
+        if let Some(envoy) = envoy {
+            writeln!(out, "  envoy   {envoy}")?;
+        }
         writeln!(out, "  policy  {policy}")?;
         if let Some(ask) = ask {
             writeln!(out, "\ntry it:\n  {ask}")?;

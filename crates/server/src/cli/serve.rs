@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::config::{Config, LogFormat, Overrides};
+use crate::config::{Config, LogFormat, Overrides, environment};
 use crate::{run, telemetry};
 
 const AFTER_HELP: &str = "\
@@ -27,6 +27,11 @@ pub(super) struct Serve {
     /// Rules and settings (YAML). Without it: a few built-in rules, in memory.
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
+
+    /// A directory of envoyproxy/ratelimit's YAML: its limits answer Envoy, in the place of the rules; its
+    /// environment (REDIS_URL, GRPC_PORT and so on) is understood, too.
+    #[arg(long, value_name = "DIR", env = "TOLLGATE_ENVOY_CONFIG")]
+    envoy_config: Option<PathBuf>,
 
     // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(long, value_name = "URL", env = "TOLLGATE_REDIS", hide_env_values = true, help = REDIS_HELP)]
@@ -99,6 +104,9 @@ impl Serve {
     fn overrides(self) -> Overrides {
         Overrides {
             file: self.config,
+            // Names such as PORT and HOST may mean anything to anybody else.
+            environment: self.envoy_config.as_ref().map(|_| environment::of_process()).unwrap_or_default(),
+            envoy_config: self.envoy_config,
             redis: self.redis,
             http: self.http,
             grpc: self.grpc,

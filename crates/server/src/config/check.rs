@@ -27,12 +27,18 @@ const SPANS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(1)
 const TOKEN_BYTES_MIN: usize = 16;
 
 /// Checks a whole file and what overrides it.
-pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) -> Option<Config> {
+pub(super) fn config(
+    tree: Tree,
+    overrides: Overrides,
+    files: Option<&[(String, String)]>,
+    problems: &mut Problems,
+) -> Option<Config> {
     let mut root = Section::open("", tree, problems);
 
     let limits = limits(root.section("limits"));
     let (facing, grouping) = identity::check(&mut root);
-    let facing = Facing { rls: envoy::check(root.section("envoy")), ..facing };
+    let (rls, warnings) = envoy::check(root.section("envoy"), files, limits.sliding_log_max);
+    let facing = Facing { rls, ..facing };
     let policy = PolicyConfig { grouping, ..policy::check(&mut root, limits.sliding_log_max) };
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
@@ -65,6 +71,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
         log,
         drain,
         tokens,
+        warnings,
     })
 }
 

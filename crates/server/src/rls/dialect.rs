@@ -27,7 +27,7 @@ pub(crate) struct Limit {
     /// The limit's own name, which others may replace.
     pub(crate) name: Option<Arc<str>>,
     /// The names of limits that do not count where this one does.
-    pub(crate) replaces: Vec<Replaced>,
+    pub(crate) replaces: Vec<Box<str>>,
     pub(crate) is_shadow: bool,
     pub(crate) is_quota: bool,
     pub(crate) has_detailed_metric: bool,
@@ -35,11 +35,8 @@ pub(crate) struct Limit {
     /// Where it stands: `domain.key1_value1.key2`.
     pub(crate) path: Box<str>,
     /// For each of its levels, whether the value counts as its pattern, and whether metrics name it.
-    pub(super) levels: Vec<LevelFacts>,
+    pub(crate) levels: Vec<LevelFacts>,
 }
-
-/// The name of a limit that is replaced.
-pub(crate) type Replaced = Box<str>;
 
 /// How much a limit admits.
 #[derive(Debug, PartialEq)]
@@ -54,7 +51,7 @@ pub(crate) enum LimitSpec {
 
 /// What one level of a limit's path says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct LevelFacts {
+pub(crate) struct LevelFacts {
     /// The key as written, with its value.
     pub(super) composite: Box<str>,
     /// The pattern under which all matches are counted.

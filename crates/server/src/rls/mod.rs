@@ -6,11 +6,12 @@
 //! descriptor's entries are attributes (`descriptor.KEY`), and the policy's own rules apply.
 //!
 //! In reading order: `dialect` finds the limit of a descriptor, `subject` says what is counted together,
-//! `plan` puts the two together for a request, `service` has it decided and answers.
+//! `plan` puts the two together for a request, `service` has it decided and answers, `stats` counts it.
 
 mod dialect;
 mod plan;
 mod service;
+mod stats;
 mod subject;
 
 use std::borrow::Cow;
@@ -20,8 +21,9 @@ use std::sync::Arc;
 use tollgate::Micros;
 use tollgate::core::few::Few;
 
-pub(crate) use dialect::{Dialect, DialectBuilder, Limit, LimitSpec, Replaced};
+pub(crate) use dialect::{Dialect, DialectBuilder, Limit, LimitSpec, Step};
 pub(crate) use service::{Failure, HeaderNames, Outage, Service, Settings, Taking, is_healthy};
+pub(crate) use stats::Stats;
 
 /// The most descriptors of a request, and entries of a descriptor.
 pub(crate) const DESCRIPTORS_MAX: usize = 64;

@@ -11,6 +11,7 @@ use tollgate::{Answer, Ask, Cost, Micros, Policy, Source, Verdict, clock};
 
 use super::dialect::Dialect;
 use super::plan::{self, Measure, Planned, Verb};
+use super::stats::{ErrorKind, Hits, Stats};
 use super::{BadRequest, Code, Metadata, Request, Response, Shown, Status, Unit};
 use crate::engine::Engine;
 use crate::facing::Facing;
@@ -32,6 +33,10 @@ pub(crate) struct Settings {
     pub(crate) is_quota: bool,
     /// Whether limits' metadata is told.
     pub(crate) has_metadata: bool,
+    /// Whether it is also counted under envoyproxy/ratelimit's names.
+    pub(crate) has_metrics: bool,
+    /// The part of a limit above which hits are near it, in thousandths.
+    pub(crate) near_limit_permille: u32,
 }
 
 /// Whether descriptors are charged alone.
@@ -83,6 +88,7 @@ impl From<BadRequest> for Failure {
 #[derive(Debug, Clone)]
 pub(crate) struct Service {
     engine: Engine,
+    stats: Arc<Stats>,
 }
 
 /// One descriptor, decided.
@@ -92,33 +98,76 @@ struct Decided {
     /// What its limit said, whatever becomes of it.
     is_over: bool,
     is_quota: bool,
+    /// How much was asked for, what had been counted before and of how much.
+    hits: Option<Hits>,
 }
 
 impl Service {
-    /// A service that asks this engine.
-    pub(crate) fn new(engine: Engine) -> Service {
-        Service { engine }
+    /// A service that asks this engine, and counts there.
+    pub(crate) fn new(engine: Engine, stats: Arc<Stats>) -> Service {
+        Service { engine, stats }
     }
 
     /// Answers a request.
     ///
     /// hot path: one store round trip; for one descriptor the subject is allocated, and nothing else.
     pub(crate) async fn answer(&self, request: &Request<'_>) -> Result<Response, Failure> {
-        request.check()?;
         // One snapshot to match with and to decide under: a reload in between cannot mix the two.
         let policy = self.engine.policy();
         let settings = &Facing::of(&policy).ok_or(Failure::Unfinished)?.rls;
+        if !settings.has_metrics {
+            return self.answer_under(&policy, settings, request).await;
+        }
+        let started = clock::instant();
+        let answer = self.answer_under(&policy, settings, request).await;
+        match &answer {
+            Ok(_) => {}
+            Err(Failure::Away) => self.stats.failed(ErrorKind::Redis),
+            Err(Failure::Bad(_) | Failure::Unfinished) => self.stats.failed(ErrorKind::Service),
+        }
+        self.stats.answered(started.elapsed());
+        answer
+    }
+
+    async fn answer_under(
+        &self,
+        policy: &Arc<Policy>,
+        settings: &Settings,
+        request: &Request<'_>,
+    ) -> Result<Response, Failure> {
+        request.check()?;
         let planned = plan::of(settings.dialect.as_deref(), request);
         let decided = match (&planned, settings.taking) {
-            (Few::One(one), _) => Few::One(self.each(&policy, settings, one, 0).await?),
+            (Few::One(one), _) => Few::One(self.each(policy, settings, one, 0).await?),
             (Few::Many(many), Taking::Each) => {
                 let each = many.iter().enumerate();
-                let all = together(each.map(|(at, one)| self.each(&policy, settings, one, at))).await;
+                let all = together(each.map(|(at, one)| self.each(policy, settings, one, at))).await;
                 Few::Many(all.into_iter().collect::<Result<_, _>>()?)
             }
-            (Few::Many(many), Taking::Together) => Few::Many(self.all(&policy, settings, many).await?),
+            (Few::Many(many), Taking::Together) => Few::Many(self.all(policy, settings, many).await?),
         };
+        if settings.has_metrics {
+            self.count(settings, request, &planned, &decided);
+        }
         Ok(response(settings, &planned, decided))
+    }
+
+    fn count(
+        &self,
+        settings: &Settings,
+        request: &Request<'_>,
+        planned: &[Planned<'_>],
+        decided: &[Decided],
+    ) {
+        if settings.dialect.as_ref().is_some_and(|dialect| !dialect.has(&request.domain)) {
+            self.stats.domain_not_found();
+        }
+        for ((planned, decided), asked) in planned.iter().zip(decided).zip(&request.descriptors) {
+            if let (Some(limit), Some(hits)) = (planned.limit, decided.hits) {
+                let near = settings.near_limit_permille;
+                self.stats.count(limit, &asked.entries, &request.domain, near, hits);
+            }
+        }
     }
 
     /// One descriptor by itself.
@@ -252,7 +301,10 @@ fn check_verdict(settings: &Settings, verdict: &Verdict, at: usize) -> Result<()
 fn without_store(settings: &Settings, planned: &Planned<'_>) -> Decided {
     let passes = |remaining| Status { code: Code::Ok, limit: None, remaining, reset_after_secs: None };
     match &planned.measure {
-        Measure::Unlimited => Decided { status: passes(u32::MAX), is_over: false, is_quota: false },
+        Measure::Unlimited => {
+            let hits = taken(planned, false, 0, u32::MAX);
+            Decided { status: passes(u32::MAX), is_over: false, is_quota: false, hits }
+        }
         Measure::Nothing { shown, span } => {
             let is_over = !matches!(planned.verb, Verb::Refund(_));
             let status = Status {
@@ -261,10 +313,11 @@ fn without_store(settings: &Settings, planned: &Planned<'_>) -> Decided {
                 remaining: 0,
                 reset_after_secs: Some(whole_secs(until_end(clock::wall(), *span))),
             };
-            Decided { status, is_over, is_quota: is_quota(settings, planned) }
+            let hits = taken(planned, is_over, 0, 0);
+            Decided { status, is_over, is_quota: is_quota(settings, planned), hits }
         }
         Measure::Free | Measure::Counted(_) | Measure::Rules(_) => {
-            Decided { status: passes(0), is_over: false, is_quota: false }
+            Decided { status: passes(0), is_over: false, is_quota: false, hits: None }
         }
     }
 }
@@ -274,7 +327,7 @@ fn decided(settings: &Settings, planned: &Planned<'_>, verdict: &Verdict, want: 
     let mine = verdict.checks.iter().filter(|judged| judged.want == want && judged.role == Role::Enforced);
     let Some(judged) = mine.max_by_key(|judged| weight(judged)) else {
         let status = Status { code: Code::Ok, limit: None, remaining: 0, reset_after_secs: None };
-        return Decided { status, is_over: false, is_quota: false };
+        return Decided { status, is_over: false, is_quota: false, hits: None };
     };
     let is_over = judged.decision.outcome != Outcome::Allowed;
     let (shown, reset) = match &planned.measure {
@@ -295,13 +348,23 @@ fn decided(settings: &Settings, planned: &Planned<'_>, verdict: &Verdict, want: 
             (shown, judged.decision.reset_after)
         }
     };
+    let spent = judged.decision.limit.saturating_sub(judged.decision.remaining);
+    let hits = taken(planned, is_over, spent, judged.decision.limit);
     let status = Status {
         code: code(planned, is_over),
         limit: Some(shown),
         remaining: judged.decision.remaining,
         reset_after_secs: Some(whole_secs(reset)),
     };
-    Decided { status, is_over, is_quota: is_quota(settings, planned) }
+    Decided { status, is_over, is_quota: is_quota(settings, planned), hits }
+}
+
+/// What is to be counted of a descriptor that takes; `spent` is what is spent of the limit now.
+fn taken(planned: &Planned<'_>, is_over: bool, spent: u32, limit: u32) -> Option<Hits> {
+    let Verb::Take(cost) = planned.verb else { return None };
+    let before = if is_over { spent } else { spent.saturating_sub(cost.get()) };
+    let is_shadow = planned.limit.is_some_and(|limit| limit.is_shadow);
+    Some(Hits { hits: cost.get(), before, limit, is_over, is_shadow })
 }
 
 /// A limit that only watches says that everybody may pass.

@@ -15,6 +15,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::engine::Engine;
+use crate::rls::Stats;
 
 use control::ControlMetrics;
 use grpc::GrpcMetrics;
@@ -33,6 +34,8 @@ pub(crate) struct Telemetry {
     pub(crate) http: Arc<HttpMetrics>,
     /// What the gRPC door tells.
     pub(crate) grpc: Arc<GrpcMetrics>,
+    /// The same under envoyproxy/ratelimit's names.
+    pub(crate) rls: Arc<Stats>,
 }
 
 impl Telemetry {
@@ -45,7 +48,7 @@ impl Telemetry {
         let control = Arc::new(ControlMetrics::register(&mut registry));
         let http = Arc::new(HttpMetrics::register(&mut registry));
         let grpc = Arc::new(GrpcMetrics::register(&mut registry));
-        Telemetry { registry, engine, control, http, grpc }
+        Telemetry { registry, engine, control, http, grpc, rls: Arc::default() }
     }
 
     /// Adds what is asked of the engine and its store at each scrape.
@@ -53,10 +56,15 @@ impl Telemetry {
         self.registry.register_collector(Box::new(store::StoreFigures { engine }));
     }
 
-    /// Everything, as OpenMetrics text.
-    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
+    /// Everything, as OpenMetrics text; with envoyproxy/ratelimit's names, or without.
+    pub(crate) fn text(&self, has_envoys: bool) -> Result<String, std::fmt::Error> {
         let mut text = String::with_capacity(16 * 1024);
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        prometheus_client::encoding::text::encode_registry(&mut text, &self.registry)?;
+        if has_envoys {
+            let (good, bad) = self.control.loads();
+            text.push_str(&self.rls.text(good, bad));
+        }
+        prometheus_client::encoding::text::encode_eof(&mut text)?;
         Ok(text)
     }
 }

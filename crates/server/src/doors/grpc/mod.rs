@@ -52,13 +52,13 @@ impl GrpcDoor {
     /// A door to this engine.
     pub(crate) fn new(
         engine: Engine,
+        service: Service,
         beside: Beside,
         gate: Gate,
         log_max: u32,
         patience: Duration,
         metrics: Arc<GrpcMetrics>,
     ) -> GrpcDoor {
-        let service = Service::new(engine.clone());
         GrpcDoor { engine, service, beside, gate, log_max, patience, metrics }
     }
 

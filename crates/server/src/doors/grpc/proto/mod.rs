@@ -6,6 +6,7 @@
 #![allow(
     missing_docs,
     unreachable_pub,
+    dead_code,
     clippy::pedantic,
     clippy::allow_attributes_without_reason,
     reason = "made by a program, from files that have their own words"
@@ -15,6 +16,7 @@
 pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.bin");
 
 pub mod tollgate {
+    #[rustfmt::skip]
     pub mod v1;
 }
 
@@ -22,22 +24,26 @@ pub mod tollgate {
 pub mod envoy {
     pub mod config {
         pub mod core {
+            #[rustfmt::skip]
             pub mod v3;
         }
     }
     pub mod extensions {
         pub mod common {
             pub mod ratelimit {
+                #[rustfmt::skip]
                 pub mod v3;
             }
         }
     }
     pub mod service {
         pub mod ratelimit {
+            #[rustfmt::skip]
             pub mod v3;
         }
     }
     pub mod r#type {
+        #[rustfmt::skip]
         pub mod v3;
     }
 }

@@ -41,8 +41,10 @@ pub struct Check {
     pub time_zone: ::prost::alloc::string::String,
     /// What is known of the call: method, path, address, header.NAME and so on.
     #[prost(map = "string, string", tag = "8")]
-    pub attributes:
-        ::std::collections::HashMap<::prost::alloc::string::String, ::prost::alloc::string::String>,
+    pub attributes: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     /// To refund: the take the check was answered with.
     #[prost(string, tag = "9")]
     pub take: ::prost::alloc::string::String,

@@ -5,8 +5,9 @@ pub struct RateLimitRequest {
     #[prost(string, tag = "1")]
     pub domain: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
-    pub descriptors:
-        ::prost::alloc::vec::Vec<super::super::super::extensions::common::ratelimit::v3::RateLimitDescriptor>,
+    pub descriptors: ::prost::alloc::vec::Vec<
+        super::super::super::extensions::common::ratelimit::v3::RateLimitDescriptor,
+    >,
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
@@ -17,9 +18,13 @@ pub struct RateLimitResponse {
     #[prost(message, repeated, tag = "2")]
     pub statuses: ::prost::alloc::vec::Vec<rate_limit_response::DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]
-    pub response_headers_to_add: ::prost::alloc::vec::Vec<super::super::super::config::core::v3::HeaderValue>,
+    pub response_headers_to_add: ::prost::alloc::vec::Vec<
+        super::super::super::config::core::v3::HeaderValue,
+    >,
     #[prost(message, repeated, tag = "4")]
-    pub request_headers_to_add: ::prost::alloc::vec::Vec<super::super::super::config::core::v3::HeaderValue>,
+    pub request_headers_to_add: ::prost::alloc::vec::Vec<
+        super::super::super::config::core::v3::HeaderValue,
+    >,
     #[prost(bytes = "vec", tag = "5")]
     pub raw_body: ::prost::alloc::vec::Vec<u8>,
     #[prost(message, optional, tag = "6")]
@@ -40,7 +45,17 @@ pub mod rate_limit_response {
     }
     /// Nested message and enum types in `RateLimit`.
     pub mod rate_limit {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+        #[derive(
+            Clone,
+            Copy,
+            Debug,
+            PartialEq,
+            Eq,
+            Hash,
+            PartialOrd,
+            Ord,
+            ::prost::Enumeration
+        )]
         #[repr(i32)]
         pub enum Unit {
             Unknown = 0,
@@ -115,7 +130,17 @@ pub mod rate_limit_response {
         #[prost(message, optional, tag = "5")]
         pub quota: ::core::option::Option<Quota>,
     }
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
     #[repr(i32)]
     pub enum Code {
         Unknown = 0,

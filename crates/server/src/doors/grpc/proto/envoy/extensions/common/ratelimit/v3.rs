@@ -24,7 +24,10 @@ pub mod rate_limit_descriptor {
     pub struct RateLimitOverride {
         #[prost(uint32, tag = "1")]
         pub requests_per_unit: u32,
-        #[prost(enumeration = "super::super::super::super::super::r#type::v3::RateLimitUnit", tag = "2")]
+        #[prost(
+            enumeration = "super::super::super::super::super::r#type::v3::RateLimitUnit",
+            tag = "2"
+        )]
         pub unit: i32,
     }
 }

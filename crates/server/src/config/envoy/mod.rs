@@ -1,4 +1,8 @@
-//! The `envoy` section: how Envoy's rate-limit service answers.
+//! The `envoy` section: how Envoy's rate-limit service answers; and envoyproxy/ratelimit's own files and
+//! environment.
+
+mod dialect;
+pub(crate) mod environment;
 
 use std::sync::Arc;
 
@@ -6,6 +10,7 @@ use hyper::header::HeaderName;
 
 use super::section::{Section, clip};
 use crate::rls::{HeaderNames, Outage, Settings, Taking};
+use dialect::Domains;
 
 /// The headers of envoyproxy/ratelimit.
 const HEADERS: [(&str, &str); 3] = [
@@ -14,8 +19,15 @@ const HEADERS: [(&str, &str); 3] = [
     ("reset_header", "RateLimit-Reset"),
 ];
 
-/// Reads the section.
-pub(super) fn check(mut section: Section<'_>) -> Settings {
+/// The part of a limit above which hits are near it, in thousandths.
+const NEAR_LIMIT_PERMILLE: u64 = 800;
+
+/// Reads the section, and the files of the dialect if there are any. With it comes what should be known.
+pub(super) fn check(
+    mut section: Section<'_>,
+    files: Option<&[(String, String)]>,
+    log_max: u32,
+) -> (Settings, Vec<String>) {
     let taking = section.word("take", "each or together", |word| match word {
         "each" => Some(Taking::Each),
         "together" => Some(Taking::Together),
@@ -35,10 +47,21 @@ pub(super) fn check(mut section: Section<'_>) -> Settings {
     let [limit, remaining, reset] = HEADERS.map(|(field, usual)| header(&mut section, field, usual));
     let mut truth = |name| section.truth(name).is_some_and(|at| at.value);
     let (is_shadow, is_quota) = (truth("shadow_mode"), truth("quota_mode"));
-    let has_metadata = truth("dynamic_metadata");
+    let (has_metadata, has_metrics) = (truth("dynamic_metadata"), truth("metrics"));
+    let domains = if truth("merge_domains") { Domains::Merged } else { Domains::Apart };
+    let near = section.whole("near_limit_permille", 0..=1000).map_or(NEAR_LIMIT_PERMILLE, |at| at.value);
+    let mut warnings = Vec::new();
+    let dialect = files.map(|files| {
+        let (dialect, found) = dialect::read(files, domains, log_max, section.problems());
+        warnings = found;
+        if dialect.limits().is_empty() {
+            warnings.push("the directory of --envoy-config holds no limit: every request passes".to_owned());
+        }
+        Arc::new(dialect)
+    });
     section.close();
-    Settings {
-        dialect: None,
+    let settings = Settings {
+        dialect,
         taking: taking.map(|at| at.value).unwrap_or_default(),
         outage: outage.map(|at| at.value).unwrap_or_default(),
         headers: has_headers.then_some(HeaderNames { limit, remaining, reset }),
@@ -46,7 +69,10 @@ pub(super) fn check(mut section: Section<'_>) -> Settings {
         is_shadow,
         is_quota,
         has_metadata,
-    }
+        has_metrics,
+        near_limit_permille: u32::try_from(near).unwrap_or(1000),
+    };
+    (settings, warnings)
 }
 
 fn header(section: &mut Section<'_>, field: &'static str, usual: &str) -> Arc<str> {
@@ -57,3 +83,6 @@ fn header(section: &mut Section<'_>, field: &'static str, usual: &str) -> Arc<st
     }
     written.value.into()
 }
+
+#[cfg(test)]
+mod tests;
