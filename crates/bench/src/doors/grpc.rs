@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::net::TcpStream;
 
 const CONNECTIONS: usize = 8;
@@ -26,6 +26,7 @@ const PATH: &str = "http://bench/envoy.service.ratelimit.v3.RateLimitService/Sho
 #[derive(Debug)]
 pub(super) struct Files {
     rules: NamedTempFile,
+    envoy: TempDir,
 }
 
 impl Files {
@@ -35,16 +36,27 @@ impl Files {
         rules.write_all(
             b"rules: [{name: user, when: {domain: bench}, key: '{descriptor.user}', limit: 100/s, burst: 200}]\n",
         )?;
-        Ok(Files { rules })
+        let envoy = TempDir::new()?;
+        let limits =
+            "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 100}}]\n";
+        std::fs::write(envoy.path().join("bench.yaml"), limits)?;
+        Ok(Files { rules, envoy })
     }
 
     /// The servers to measure, each by its name and arguments.
     pub(super) fn servers(&self) -> Vec<(&'static str, Vec<&str>)> {
         let rules = self.rules.path().to_str().unwrap_or_default();
-        vec![(
-            "gRPC RLS, 8 connections × 32 streams, one rule of a policy",
-            vec!["--workers", "1", "--config", rules],
-        )]
+        let envoy = self.envoy.path().to_str().unwrap_or_default();
+        vec![
+            (
+                "gRPC RLS, 8 connections × 32 streams, envoyproxy/ratelimit's YAML",
+                vec!["--workers", "1", "--envoy-config", envoy],
+            ),
+            (
+                "gRPC RLS, 8 connections × 32 streams, a rule of the policy",
+                vec!["--workers", "1", "--config", rules],
+            ),
+        ]
     }
 }
 
