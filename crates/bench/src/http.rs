@@ -108,7 +108,7 @@ async fn start(name: &'static str, arguments: &[&str]) -> Result<Contestant> {
     let mut command = Command::new(server);
     command
         .env_clear()
-        .args(["serve", "--http", "127.0.0.1:0", "--resp", "off", "--admin", "off"])
+        .args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--resp", "off", "--admin", "off"])
         .args(arguments);
     let child = Child::spawn(&mut command);
     let line = child.wait_for_line(|line| line.starts_with("  http  "), PATIENCE).await;
@@ -140,7 +140,7 @@ fn ping(redis: &RedisServer, requests: u64) -> Result<()> {
     output(&mut command).map(|_| ())
 }
 
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("cannot start {command:?}; is it installed?"))?;
     if !output.status.success() {
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -149,11 +149,11 @@ fn output(command: &mut Command) -> Result<String> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
-fn micros_each(time: Duration, requests: u64) -> f64 {
+pub(crate) fn micros_each(time: Duration, requests: u64) -> f64 {
     time.as_secs_f64() * 1e6 / requests as f64
 }
 
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_unstable_by(f64::total_cmp);
     figures[figures.len() / 2]

@@ -3,6 +3,7 @@
 //! One module per part; each prints a table in Markdown.
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+mod doors;
 mod http;
 mod memory;
 mod policy;
@@ -17,12 +18,13 @@ fn main() -> Result<()> {
         ["core", "redis"] => redis::run(),
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
+        ["doors"] => doors::run(),
         ["http"] => http::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench http | bench policy"
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors | bench http | bench policy"
         ),
     }
 }

@@ -42,6 +42,14 @@ impl Told {
         }
     }
 
+    /// Adds what is said under that name, or says what is wrong with it.
+    pub(crate) fn add(&mut self, name: &str, text: Cow<'_, str>) -> Result<(), String> {
+        let attribute = Attribute::parse(name).map_err(|error| error.to_string())?;
+        let told = std::mem::replace(self, Told::new(&self.identity));
+        *self = told.with(attribute, text)?;
+        Ok(())
+    }
+
     /// One attribute more, or what is wrong with it.
     pub(crate) fn with(mut self, attribute: Attribute, text: Cow<'_, str>) -> Result<Told, &'static str> {
         if self.named.contains(&attribute) {

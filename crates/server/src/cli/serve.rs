@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::config::{Config, LogFormat, Overrides};
+use crate::config::{Config, LogFormat, Overrides, environment};
 use crate::{run, telemetry};
 
 const AFTER_HELP: &str = "\
@@ -30,6 +30,11 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
 
+    /// A directory of envoyproxy/ratelimit's YAML: its limits answer Envoy, in the place of the rules; its
+    /// environment (REDIS_URL, GRPC_PORT and so on) is understood, too.
+    #[arg(long, value_name = "DIR", env = "TOLLGATE_ENVOY_CONFIG")]
+    envoy_config: Option<PathBuf>,
+
     // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(long, value_name = "URL", env = "TOLLGATE_REDIS", hide_env_values = true, help = REDIS_HELP)]
     redis: Option<String>,
@@ -38,7 +43,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP")]
     http: Option<String>,
 
-    /// The gRPC door: comes with a later release [default: off].
+    /// The gRPC door: Envoy's rate-limit service and our own [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_GRPC")]
     grpc: Option<String>,
 
@@ -58,7 +63,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", value_parser = workers)]
     workers: Option<NonZeroUsize>,
 
-    /// The token for refunds and inline limits: a bearer token over HTTP, the password of AUTH over RESP.
+    /// The token for refunds and inline limits: a bearer token over HTTP and gRPC, the password of AUTH over RESP.
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
@@ -101,6 +106,9 @@ impl Serve {
     fn overrides(self) -> Overrides {
         Overrides {
             file: self.config,
+            // Names such as PORT and HOST may mean anything to anybody else.
+            environment: self.envoy_config.as_ref().map(|_| environment::of_process()).unwrap_or_default(),
+            envoy_config: self.envoy_config,
             redis: self.redis,
             http: self.http,
             grpc: self.grpc,

@@ -11,6 +11,7 @@ use tollgate::identity::{Forwarding, Identity, IdentityBuilder, TokenSource};
 use super::section::{At, Section, clip};
 use crate::facing::Facing;
 use crate::file;
+use crate::rls::Settings;
 
 /// Whose forwarding header is believed unless the file says otherwise: whoever is on this machine.
 const TRUSTED: [&str; 3] = ["127.0.0.0/8", "::1", "unix"];
@@ -21,7 +22,7 @@ const KEYS_BYTES_MAX: u64 = 1 << 20;
 /// Reads both sections.
 pub(super) fn check(root: &mut Section<'_>) -> (Facing, Grouping) {
     let (identity, grouping) = identity(root.section("identity"));
-    (Facing { identity, style: style(root.section("answer")) }, grouping)
+    (Facing { identity, style: style(root.section("answer")), rls: Settings::default() }, grouping)
 }
 
 fn identity(mut section: Section<'_>) -> (Identity, Grouping) {

@@ -21,6 +21,7 @@ fn schema() -> Value {
         ("tests", list(&trial()), "What the rules must do; `tollgate check` runs them."),
         ("identity", identity(), "Who is asking, for the forward-auth door."),
         ("answer", answer(), "What callers are told over HTTP besides the verdict itself."),
+        ("envoy", envoy(), "How Envoy's rate-limit service answers, on the gRPC door."),
         ("redis", redis(), "Where state is shared. Without a url it lives in this process' memory."),
         ("memory", memory(), "The bound on what this process remembers."),
         ("limits", bounds(), "Bounds on what callers may do."),
@@ -225,7 +226,7 @@ fn listen() -> Value {
     let doors = [
         ("http", door("127.0.0.1:8080")),
         ("admin", door("127.0.0.1:9180")),
-        ("grpc", door("off")),
+        ("grpc", door("127.0.0.1:8081")),
         ("resp", door("127.0.0.1:6380")),
     ];
     let doors: Vec<(&str, Value, String)> = doors
@@ -297,8 +298,36 @@ fn tls() -> Value {
     };
     section(&[
         ("http", door(), "Of the HTTP door."),
+        ("grpc", door(), "Of the gRPC door."),
         ("resp", door(), "Of the RESP door."),
         ("admin", door(), "Of the admin door."),
+    ])
+}
+
+fn envoy() -> Value {
+    let truth = || json!({ "type": "boolean" });
+    section(&[
+        (
+            "take",
+            words(&["each", "together"]),
+            "Whether descriptors are charged alone (each), or all or none.",
+        ),
+        ("on_outage", words(&["answer", "error"]), "While Redis is away: on_outage's answer, or an error."),
+        (
+            "refused_hits",
+            words(&["counted", "ignored"]),
+            "Whether a refused cost uses up what is left (counted), or leaves it.",
+        ),
+        ("response_headers", truth(), "Whether clients are told their limit in headers."),
+        ("limit_header", text_value(), "The limit's header (RateLimit-Limit)."),
+        ("remaining_header", text_value(), "The header of what is left (RateLimit-Remaining)."),
+        ("reset_header", text_value(), "The header of the seconds until then (RateLimit-Reset)."),
+        ("shadow_mode", truth(), "Whether nobody is refused."),
+        ("quota_mode", truth(), "Whether every limit is a quota."),
+        ("dynamic_metadata", truth(), "Whether the metadata of passed limits is told."),
+        ("merge_domains", truth(), "Whether several files of --envoy-config may have limits of one domain."),
+        ("metrics", truth(), "Whether limits are also counted under envoyproxy/ratelimit's names."),
+        ("near_limit_permille", whole(0, 1000), "The part of a limit above which hits are near it (800)."),
     ])
 }
 

@@ -65,6 +65,23 @@ impl Tree {
         }
     }
 
+    /// Puts a value at a path of fields, in the place of any other.
+    pub(super) fn set(&mut self, path: &[&str], place: Place, node: Node) {
+        let Some((first, rest)) = path.split_first() else {
+            *self = Tree { place, node };
+            return;
+        };
+        if !self.is_map() {
+            self.node = Node::Map(Vec::new());
+        }
+        let Node::Map(fields) = &mut self.node else { return };
+        let at = fields.iter().position(|(field, _)| field.name == **first).unwrap_or_else(|| {
+            fields.push((Field { name: (*first).to_owned(), place }, Tree { place, node: Node::Null }));
+            fields.len() - 1
+        });
+        fields[at].1.set(rest, place, node);
+    }
+
     /// Whether this is a mapping.
     pub(super) fn is_map(&self) -> bool {
         matches!(self.node, Node::Map(_))

@@ -151,7 +151,7 @@ impl Reloader {
     /// Reads the file now, and puts it in force if it is good and another.
     pub(crate) async fn reload(&self, trigger: Trigger) -> Outcome {
         let mut tried = self.tried.lock().await;
-        if self.flags.file.is_none() {
+        if self.flags.file.is_none() && self.flags.envoy_config.is_none() {
             tracing::warn!(trigger = trigger.name(), "nothing to reload: the built-in policy has no file");
             return Outcome::NoFile;
         }
@@ -184,6 +184,9 @@ impl Reloader {
             Ok(policy) => policy,
             Err(error) => return self.refused(trigger, ConfigError::NoPolicy(error)),
         };
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
         let before = self.engine.policy();
         let forgets = forgets::forgets(&before, &policy);
         self.engine.swap_policy(&policy);
@@ -243,10 +246,10 @@ impl Reloader {
 
 /// Reads and checks the file. Blocks.
 fn read(flags: Overrides) -> (Seen, Result<Config, ConfigError>) {
-    match Source::read(flags.file.as_deref()) {
+    match Source::read(flags.file.as_deref(), flags.envoy_config.as_deref()) {
         Err(error) => (Err(error.to_string()), Err(error)),
         Ok(source) => {
-            let checked = Config::parse(&source.name, &source.text, flags).map_err(ConfigError::Refused);
+            let checked = Config::check(&source, flags).map_err(ConfigError::Refused);
             (Ok(source.digest()), checked)
         }
     }

@@ -23,6 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     pub(crate) resp: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
@@ -65,14 +66,14 @@ impl Server {
     /// is 0.0.0.0:0 for a door that is closed or a unix socket.
     pub(crate) async fn start_with(arguments: &[&str]) -> Server {
         let mut command = tollgate(&["serve"]);
-        for door in ["--http", "--resp", "--admin"] {
+        for door in ["--http", "--grpc", "--resp", "--admin"] {
             if !arguments.contains(&door) {
                 command.args([door, "127.0.0.1:0"]);
             }
         }
         let child = Child::spawn(command.args(arguments));
         let mut places = Vec::new();
-        for door in ["http", "resp", "admin"] {
+        for door in ["http", "grpc", "resp", "admin"] {
             let prefix = format!("  {door}  ");
             let line = child.wait_for_line(|line| line.starts_with(&prefix), PATIENCE).await;
             let place = line.trim_start_matches(&prefix).trim().split(' ').next().unwrap();
@@ -80,7 +81,7 @@ impl Server {
             places.push(place.parse().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))));
         }
         child.wait_for_line(|line| line.starts_with("  policy"), PATIENCE).await;
-        Server { child, http: places[0], resp: places[1], admin: places[2] }
+        Server { child, http: places[0], grpc: places[1], resp: places[2], admin: places[3] }
     }
 
     /// Posts a body to the HTTP door on a connection of its own.
