@@ -3,9 +3,9 @@
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use tollgate::Cost;
 use tollgate::core::attributes::Attribute;
 use tollgate::core::policy::{KeyTemplate, Mode, RuleBuilder, When};
-use tollgate::Cost;
 
 use super::*;
 use crate::config::{Config, Overrides};
