@@ -430,7 +430,7 @@ async fn what_is_documented_works_with_the_built_in_policy() {
     let server = Server::start().await;
     let page = include_str!("../../../docs/admin.md");
     let overrides: Vec<Value> = page
-        .split("\n")
+        .lines()
         .skip_while(|line| !line.starts_with("PUT /v1/overrides "))
         .take_while(|line| *line != "```")
         .map(|line| serde_json::from_str(line.trim_start_matches("PUT /v1/overrides")).unwrap())
