@@ -147,7 +147,7 @@ fn conditions(others: &[(&str, Value, &str)]) -> Value {
     json!({
         "type": ["object", "null"],
         "properties": conditions,
-        "patternProperties": { "^(header|query|cookie|claim|descriptor)\\.[!-~]+$": texts(), "^(?!key$)[A-Za-z0-9_:/$-]+$": texts() },
+        "patternProperties": { "^(header|query|cookie|claim|descriptor)\\.[!-~]+$": texts(), "^(?!(key|not)$)[A-Za-z0-9_:/$-]+$": texts() },
         "additionalProperties": false,
     })
 }
