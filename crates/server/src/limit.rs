@@ -100,7 +100,7 @@ pub(crate) fn rate_in_words(algorithm: &Algorithm) -> String {
                 .into_iter()
                 .filter_map(|span| Some((pour.checked_mul(span.0)?, span)))
                 // What is too much to be written by the second is written as it is.
-                .find(|(poured, _)| poured.is_multiple_of(unit) && poured / unit <= u64::from(u32::MAX))
+                .find(|(poured, _)| poured.is_multiple_of(unit) && u32::try_from(poured / unit).is_ok())
                 .map_or_else(|| words(pour, Micros(unit)), |(poured, span)| words(poured / unit, span))
         }
         Algorithm::SlidingLog(log) => words(u64::from(log.limit()), log.span()),

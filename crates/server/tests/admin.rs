@@ -126,11 +126,9 @@ async fn series_stay_the_same_over(keys: u32) -> (usize, u32) {
             let unknown = json!({ "rule": format!("rule-{first}"), "key": "k" }).to_string();
             assert_eq!(client.send("POST", "/v1/check", "", unknown.as_bytes()).await.status, 400);
             assert_eq!(client.send("POST", &format!("/{first}"), "", b"").await.status, 404);
-            let key = format!("/v1/keys?rule=api&key=user-{first}");
-            assert_eq!(admin.send("GET", &key, "", b"").await.status, 200);
-            let change =
-                json!({ "rule": "api", "key": format!("user-{first}"), "blocked": true, "reason": "r" });
-            let change = change.to_string();
+            let key = format!("address/{}", std::net::Ipv4Addr::from(first));
+            assert_eq!(admin.send("GET", &format!("/v1/keys?rule=api&key={key}"), "", b"").await.status, 200);
+            let change = json!({ "rule": "api", "key": key, "blocked": true, "reason": "r" }).to_string();
             assert_eq!(admin.send("PUT", "/v1/overrides", "", change.as_bytes()).await.status, 200);
         }
     };

@@ -13,7 +13,8 @@ Every flag has an environment variable, TOLLGATE_ and its name in capitals (TOLL
 TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A door is at ADDRESS:PORT, at
 unix:/path/to.sock, or closed with `off`. TLS and the PROXY protocol are set in the file.
 
-The rules are read again when the file changes, on SIGHUP and on POST /v1/reload at the admin door.
+Rules, identity and answer are read again when the file changes, on SIGHUP and on POST /v1/reload at the admin
+door; key files on the latter two.
 
 Off loopback the admin door needs --admin-token, and on the others refunds and inline limits (CL.THROTTLE is
 one) need --token, because they can undo a limit; a client certificate does, too. Better give tokens by

@@ -16,6 +16,10 @@ use crate::rls::Settings;
 /// Whose forwarding header is believed unless the file says otherwise: whoever is on this machine.
 const TRUSTED: [&str; 3] = ["127.0.0.0/8", "::1", "unix"];
 
+/// What `forwarding` may be: headers as people spell them.
+pub(super) const FORWARDING: [&str; 5] =
+    ["x-forwarded-for", "X-Forwarded-For", "forwarded", "Forwarded", "none"];
+
 /// The largest file of keys.
 const KEYS_BYTES_MAX: u64 = 1 << 20;
 
@@ -44,9 +48,8 @@ fn identity(mut section: Section<'_>) -> (Identity, Grouping) {
             }
         }
     }
-    if let Some(forwarding) =
-        section.word("forwarding", "x-forwarded-for, forwarded or none", Forwarding::parse)
-    {
+    let forwarding = |name: &str| FORWARDING.contains(&name).then(|| Forwarding::parse(name)).flatten();
+    if let Some(forwarding) = section.word("forwarding", "x-forwarded-for, forwarded or none", forwarding) {
         builder = builder.forwarding(forwarding.value);
     }
     if let Some(texts) = section.texts("tokens") {

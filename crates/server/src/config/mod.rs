@@ -214,8 +214,8 @@ impl Config {
         Config::check(&source, overrides)
     }
 
-    /// The sections in which two configurations differ and that hold from start to end: only the rules can
-    /// be put in force while the server runs.
+    /// The sections in which two configurations differ and that hold from start to end: only the policy, and how
+    /// callers are seen and answered, can be put in force while the server runs.
     pub(crate) fn differs_in(&self, other: &Config) -> Vec<&'static str> {
         // Flags do not change while we run, so what only they can set is not looked at.
         let Config {

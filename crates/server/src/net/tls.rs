@@ -209,12 +209,18 @@ impl Watch {
                 _ = looks.tick() => false,
             };
             for (tls, before) in &mut self.doors {
-                // Order: looked at before it is read, so that a change in between is seen next time.
-                let now = tls.files.look();
-                let is_changed = *before != now;
-                *before = now;
-                if is_asked || is_changed {
-                    tls.reload();
+                let (tls, was) = (Arc::clone(tls), before.clone());
+                // Away from heartbeats and signals: the disk may be slow, or gone.
+                let looked = tokio::task::spawn_blocking(move || {
+                    // Order: looked at before it is read, so that a change in between is seen next time.
+                    let now = tls.files.look();
+                    if is_asked || was != now {
+                        tls.reload();
+                    }
+                    now
+                });
+                if let Ok(now) = looked.await {
+                    *before = now;
                 }
             }
         }

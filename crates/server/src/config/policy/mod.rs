@@ -4,22 +4,23 @@ mod attribute;
 mod conditions;
 mod cost;
 mod limits;
+mod overrides;
 mod print;
 pub(crate) mod subject;
 mod trials;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 use tollgate::core::address::Grouping;
 use tollgate::core::attributes::Attribute;
-use tollgate::core::policy::{List, Mode, Override, PolicyError, RuleBuilder};
+use tollgate::core::policy::{List, Mode, PolicyError, RuleBuilder};
 use tollgate::{Algorithm, OnOutage, Policy, Rule};
 
 use super::check::ON_OUTAGE;
-use super::problems::Place;
 use super::section::{At, Section, clip};
 use crate::facing::Facing;
 
+use overrides::Overridden;
 pub(crate) use print::print;
 pub(crate) use trials::Trial;
 
@@ -147,8 +148,9 @@ fn rule(
     }
     builder = builder.allow(conditions::list(section.section("allow"), keys));
     builder = builder.deny(conditions::list(section.section("deny"), keys));
-    let overrides =
-        overrides(&mut section, log_max, |key| conditions::check_key(template.as_ref(), grouping, key));
+    let overrides = overrides::check(&mut section, log_max, |key| {
+        conditions::check_key(template.as_ref(), grouping, key)
+    });
     builder = builder.candidate(candidate(section.section("candidate"), log_max));
     if let Some(on_outage) = section.word("on_outage", ON_OUTAGE, OnOutage::parse) {
         builder = builder.on_outage(on_outage.value);
@@ -266,72 +268,6 @@ fn plan(mut section: Section<'_>, plans: &Plans) -> Option<Picked> {
         .map(|(name, limits)| (name.clone(), limits.clone()))
         .collect();
     Some((by?, picked, default?.value))
-}
-
-/// Another limit for one key, and where it stands.
-struct Overridden {
-    key: At<String>,
-    instead: Override,
-    place: Place,
-    path: String,
-}
-
-fn overrides(
-    section: &mut Section<'_>,
-    log_max: u32,
-    check_key: impl Fn(&str) -> Result<(), String>,
-) -> Vec<Overridden> {
-    let base = section.path_of("overrides");
-    let trees = section.list("overrides").unwrap_or_default();
-    let mut seen = HashSet::new();
-    let mut overrides = Vec::new();
-    for (at, tree) in trees.into_iter().enumerate() {
-        let mut one = Section::open(&format!("{base}[{at}]"), tree, section.problems());
-        let (place, path) = (one.place(), one.path());
-        let key = one.text("key");
-        if key.is_none() && !one.was_there("key") {
-            one.missing("key", "is missing: say whose limit it is");
-        }
-        if let Some(key) = &key {
-            one.problems().keep(key.place, &key.path, check_key(&key.value));
-            if !seen.insert(key.value.clone()) {
-                one.problems().add(key.place, &key.path, "has an override already");
-            }
-        }
-        let instead = instead(&mut one, log_max);
-        one.close();
-        let (Some(key), Some(instead)) = (key, instead) else { continue };
-        overrides.push(Overridden { key, instead, place, path });
-    }
-    overrides
-}
-
-/// What holds for one key. What is wrong has been reported.
-fn instead(one: &mut Section<'_>, log_max: u32) -> Option<Override> {
-    let blocked = one.truth("blocked").is_some_and(|at| at.value);
-    let unlimited = one.truth("unlimited").is_some_and(|at| at.value);
-    let has_limit = one.has("limit") || one.has("limits");
-    let instead = match (blocked, unlimited, has_limit) {
-        (true, false, false) => Override::Blocked,
-        (false, true, false) => Override::Unlimited,
-        (false, false, true) => return limits::required(one, log_max).map(Override::Limits),
-        _ => {
-            let (place, path) = (one.place(), one.path());
-            let what = "give one of `limit` (or `limits`), `blocked: true` and `unlimited: true`";
-            one.problems().add(place, &path, what);
-            limits::ignored(one);
-            return None;
-        }
-    };
-    let word = if blocked { "blocked" } else { "unlimited" };
-    for field in
-        ["burst", "algorithm", "time_zone"].into_iter().filter(|field| one.has(field)).collect::<Vec<_>>()
-    {
-        let (place, path) = (one.place_of(field).unwrap_or(one.place()), one.path_of(field));
-        one.problems().add(place, &path, format!("says nothing beside `{word}`: leave it out"));
-    }
-    limits::ignored(one);
-    Some(instead)
 }
 
 fn candidate(mut section: Section<'_>, log_max: u32) -> Vec<Algorithm> {

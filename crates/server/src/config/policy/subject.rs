@@ -4,6 +4,7 @@
 //! accepted, and obeyed for nobody.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 use tollgate::core::address::Grouping;
@@ -143,7 +144,7 @@ fn samples(parts: &[Part], grouping: Grouping) -> String {
             };
             let Some(attribute) = choice.get(at).or(choice.last()) else { continue };
             if choice.len() > 1 {
-                sample.push_str(&format!("{attribute}/"));
+                let _ = write!(sample, "{attribute}/"); // writing to a String cannot fail
             }
             match attribute {
                 Attribute::Address => grouping.write(example, &mut sample),
