@@ -1,5 +1,6 @@
 //! The gRPC door: Envoy's rate-limit service over the policy's own rules, our own service, health and
 //! reflection.
+#![allow(clippy::similar_names, reason = "a caller is called")]
 #![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 
 mod common;

@@ -1,4 +1,5 @@
 //! The RESP door, byte by byte: what is answered, and in which words.
+#![allow(clippy::format_collect, clippy::large_stack_arrays, reason = "a test may be wasteful")]
 #![allow(clippy::unwrap_used, reason = "what a test cannot arrange, it cannot go on without")]
 
 mod common;
@@ -220,7 +221,7 @@ async fn clients_find_what_they_look_for() {
     let info = client.ask(&["INFO", "server"]).await.concat();
     assert!(info.contains("redis_version:7") && info.contains("tollgate_version:0"), "{info}");
     client.send("QUIT\r\nPING\r\n").await;
-    assert_eq!(client.to_end().await, "+OK\r\n", "nothing after that is read");
+    assert_eq!(client.until_end().await, "+OK\r\n", "nothing after that is read");
 }
 
 #[tokio::test]
@@ -275,7 +276,7 @@ async fn what_is_no_command_is_answered_once_and_ends_the_connection() {
     ] {
         let mut client = Resp::connect(server.resp).await;
         client.send(input).await;
-        assert_eq!(client.to_end().await, error);
+        assert_eq!(client.until_end().await, error);
     }
     assert_eq!(server.metric("tollgate_resp_connections_closed_total{why=\"protocol\"}").await, Some(6.0));
     let mut client = Resp::connect(server.resp).await;

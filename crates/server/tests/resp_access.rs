@@ -54,7 +54,7 @@ async fn whoever_guesses_passwords_is_thrown_out() {
     let server = Server::configured(RULES, &["--token", TOKEN]).await;
     let mut client = Resp::connect(server.resp).await;
     client.send("AUTH guess\r\n".repeat(20)).await;
-    assert_eq!(client.to_end().await.matches("WRONGPASS").count(), 8);
+    assert_eq!(client.until_end().await.matches("WRONGPASS").count(), 8);
     assert_eq!(server.metric("tollgate_resp_connections_closed_total{why=\"passwords\"}").await, Some(1.0));
 }
 
@@ -63,10 +63,10 @@ async fn strangers_may_send_little_until_they_show_the_token() {
     let server = Server::configured(RULES, &["--token", TOKEN]).await;
     let mut client = Resp::connect(server.resp).await;
     client.send(b"*2\r\n$4\r\nECHO\r\n$5000\r\n").await;
-    assert_eq!(client.to_end().await, "-ERR Protocol error: invalid bulk length\r\n");
+    assert_eq!(client.until_end().await, "-ERR Protocol error: invalid bulk length\r\n");
     let mut client = Resp::connect(server.resp).await;
     client.send(b"*40\r\n").await;
-    assert_eq!(client.to_end().await, "-ERR Protocol error: invalid multibulk length\r\n");
+    assert_eq!(client.until_end().await, "-ERR Protocol error: invalid multibulk length\r\n");
 
     let mut client = Resp::connect(server.resp).await;
     let long = "x".repeat(5000);
@@ -96,13 +96,13 @@ async fn silence_and_half_a_command_end_a_connection_in_their_own_time() {
     let half = async {
         let mut client = Resp::connect(server.resp).await;
         client.send(b"*1\r\n$4\r\nPI").await;
-        assert_eq!(client.to_end().await, "");
+        assert_eq!(client.until_end().await, "");
         started.elapsed()
     };
     let silent = async {
         let mut client = Resp::connect(server.resp).await;
         client.expect("PING", "+PONG\r\n").await;
-        assert_eq!(client.to_end().await, "");
+        assert_eq!(client.until_end().await, "");
         started.elapsed()
     };
     let (half, silent) = tokio::join!(half, silent);
@@ -138,7 +138,7 @@ async fn one_connection_too_many_is_told_so() {
     let server = Server::configured(&limits, &["--workers", "1"]).await;
     let mut first = Resp::connect(server.resp).await;
     first.expect("PING", "+PONG\r\n").await;
-    assert_eq!(Resp::connect(server.resp).await.to_end().await, "-ERR max number of clients reached\r\n");
+    assert_eq!(Resp::connect(server.resp).await.until_end().await, "-ERR max number of clients reached\r\n");
     assert_eq!(server.metric("tollgate_resp_connections_refused_total").await, Some(1.0));
 }
 
@@ -148,7 +148,7 @@ async fn a_drain_answers_what_was_asked_and_closes() {
     let mut client = Resp::connect(server.resp).await;
     client.expect("CL.THROTTLE k 9 10 36000", &five([0, 10, 9, -1, 3600])).await;
     server.child.terminate();
-    assert_eq!(client.to_end().await, "");
+    assert_eq!(client.until_end().await, "");
     let status = tokio::time::timeout(PATIENCE, server.child.wait()).await.expect("it ends");
     assert_eq!(status.code(), Some(0));
 }

@@ -18,7 +18,7 @@ use crate::overrides::Target;
 
 /// What is left of each limit, and which override holds. Spends nothing.
 pub(super) async fn look_up(admin: &Admin, target: &Target) -> Result<Answer, Problem> {
-    let policy = known_key(admin, target)?;
+    let policy = known_rule(admin, target)?;
     let wants = [want(target)];
     let ask = Ask { wants: &wants };
     let verdict = admin.engine.peek_under(policy.clone(), &ask).await;
@@ -72,7 +72,7 @@ pub(super) async fn look_up(admin: &Admin, target: &Target) -> Result<Answer, Pr
 
 /// Makes every limit of a key whole, in the store: on all instances at once.
 pub(super) async fn reset(admin: &Admin, target: &Target) -> Result<Answer, Problem> {
-    known_key(admin, target)?;
+    known_rule(admin, target)?;
     let wants = [want(target)];
     match admin.engine.forget(&Ask { wants: &wants }).await {
         Ok(()) => {
@@ -94,15 +94,22 @@ pub(super) async fn reset(admin: &Admin, target: &Target) -> Result<Answer, Prob
     }
 }
 
-/// The policy in force, if it has the rule and the key can be one of its keys.
-pub(super) fn known_key(admin: &Admin, target: &Target) -> Result<Arc<Policy>, Problem> {
+/// The policy in force, if it has the rule. Any key may be looked up and reset: whoever asks for a rule by its
+/// name names keys that the rule itself would not make.
+fn known_rule(admin: &Admin, target: &Target) -> Result<Arc<Policy>, Problem> {
     let policy = admin.engine.policy();
-    let Some(rule) = policy.rule(&target.rule) else {
+    if policy.rule(&target.rule).is_none() {
         let why = format!("unknown rule \"{}\"", super::query::clip(&target.rule));
         return Err(Problem::unchanged("rule", why));
-    };
-    subject::check(rule.key(), policy.grouping(), &target.key)
-        .map_err(|why| Problem::unchanged("key", why))?;
+    }
+    Ok(policy)
+}
+
+/// The same, if the key can also be one of the rule's own keys: an override that nobody meets helps nobody.
+pub(super) fn known_key(admin: &Admin, target: &Target) -> Result<Arc<Policy>, Problem> {
+    let policy = known_rule(admin, target)?;
+    let template = policy.rule(&target.rule).and_then(tollgate::Rule::key);
+    subject::check(template, policy.grouping(), &target.key).map_err(|why| Problem::unchanged("key", why))?;
     Ok(policy)
 }
 

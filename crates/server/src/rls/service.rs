@@ -18,6 +18,7 @@ use crate::facing::Facing;
 
 /// How requests are answered. Travels with the policy.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "the original's settings are so")]
 pub(crate) struct Settings {
     /// The limits of envoyproxy/ratelimit's YAML; without them the policy's own rules apply.
     pub(crate) dialect: Option<Arc<Dialect>>,
@@ -191,12 +192,11 @@ impl Service {
         check_verdict(settings, &verdict, at)?;
         let mut decided = decided(settings, planned, &verdict, 0);
         match planned.verb {
-            Verb::Peek => {}
             Verb::Refund(_) => self.give_back(&ask, &verdict, &mut decided).await,
             Verb::Take(_) if decided.is_over && !settings.spares_the_rest => {
                 self.use_up(policy, planned, &mut decided).await;
             }
-            Verb::Take(_) => {}
+            Verb::Peek | Verb::Take(_) => {}
         }
         Ok(decided)
     }
@@ -330,23 +330,20 @@ fn decided(settings: &Settings, planned: &Planned<'_>, verdict: &Verdict, want: 
         return Decided { status, is_over: false, is_quota: false, hits: None };
     };
     let is_over = judged.decision.outcome != Outcome::Allowed;
-    let (shown, reset) = match &planned.measure {
-        Measure::Counted(counted) => {
-            let reset = match counted.fixed {
-                // The original always says when the window ends, even if nothing was spent in it.
-                Some(span) => until_end(judged.decision.take.at, span),
-                None => judged.decision.reset_after,
-            };
-            (counted.shown.clone(), reset)
-        }
-        _ => {
-            let shown = Shown {
-                requests_per_unit: judged.decision.limit,
-                unit: Unit::of_span(judged.window),
-                name: verdict.policy.rule_of(judged.origin).map(|rule| rule.name().into()),
-            };
-            (shown, judged.decision.reset_after)
-        }
+    let (shown, reset) = if let Measure::Counted(counted) = &planned.measure {
+        let reset = match counted.fixed {
+            // The original always says when the window ends, even if nothing was spent in it.
+            Some(span) => until_end(judged.decision.take.at, span),
+            None => judged.decision.reset_after,
+        };
+        (counted.shown.clone(), reset)
+    } else {
+        let shown = Shown {
+            requests_per_unit: judged.decision.limit,
+            unit: Unit::of_span(judged.window),
+            name: verdict.policy.rule_of(judged.origin).map(|rule| rule.name().into()),
+        };
+        (shown, judged.decision.reset_after)
     };
     let spent = judged.decision.limit.saturating_sub(judged.decision.remaining);
     let hits = taken(planned, is_over, spent, judged.decision.limit);

@@ -43,6 +43,7 @@ struct Series {
 
 /// What a descriptor came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "hits are hits")]
 pub(super) struct Hits {
     pub(super) hits: u32,
     /// What had been counted before.

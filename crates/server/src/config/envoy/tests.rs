@@ -321,6 +321,7 @@ fn a_known_key_in_a_place_of_no_meaning_passes_with_a_warning() {
 }
 
 /// Each setting with others that it needs, what it is set to, and where the difference shows.
+#[expect(clippy::type_complexity, reason = "a table of one use")]
 const SETTINGS: &[(&[(&str, &str)], &str, &str, fn(&Config) -> String)] = &[
     (&[("PORT", "1234")], "HOST", "127.0.0.1", |config| format!("{:?}", config.listen.http)),
     (&[], "PORT", "1234", |config| format!("{:?}", config.listen.http)),

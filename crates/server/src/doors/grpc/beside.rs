@@ -84,6 +84,7 @@ impl Beside {
     }
 
     /// The answer of whichever service the path is of; the request back if it is of none.
+    #[expect(clippy::result_large_err, reason = "the request goes on to somebody else")]
     pub(super) fn answer(&self, request: Request<Incoming>) -> Result<Answering, Request<Incoming>> {
         let path = request.uri().path();
         let service = path.get(1..).and_then(|path| path.rsplit_once('/')).map(|(service, _)| service);

@@ -118,17 +118,15 @@ impl Handler for GrpcDoor {
             "/tollgate.v1.Tollgate/Check" => Route::Check,
             "/tollgate.v1.Tollgate/Peek" => Route::Peek,
             "/tollgate.v1.Tollgate/Refund" => Route::Refund,
-            _ => match self.beside.answer(request) {
-                Ok(answering) => {
+            _ => {
+                if let Ok(answering) = self.beside.answer(request) {
                     self.metrics.answered(Route::Beside, Code::Ok);
                     return answering.await;
                 }
-                Err(_) => {
-                    let failed = Failed::new(Code::Unimplemented, "there is no such method here");
-                    self.metrics.answered(Route::Other, failed.code);
-                    return answer::failed(&failed);
-                }
-            },
+                let failed = Failed::new(Code::Unimplemented, "there is no such method here");
+                self.metrics.answered(Route::Other, failed.code);
+                return answer::failed(&failed);
+            }
         };
         match self.routed(route, request, peer).await {
             Ok(framed) => {

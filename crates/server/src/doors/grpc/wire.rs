@@ -143,6 +143,7 @@ pub(super) fn message(out: &mut BytesMut, field: u64, write: impl FnOnce(&mut By
     out.unsplit(inner);
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
 pub(super) fn varint(out: &mut BytesMut, mut number: u64) {
     while number >= 0x80 {
         out.put_u8((number & 0x7f) as u8 | 0x80);

@@ -68,6 +68,7 @@ fn one(seed: u64) {
 }
 
 /// Commands in the client's own form, or nearly, or nothing of the kind.
+#[expect(clippy::type_complexity, reason = "a table of one use")]
 fn input(random: &mut fastrand::Rng) -> (Vec<u8>, Option<Vec<Vec<Vec<u8>>>>) {
     let (mut bytes, mut commands) = (Vec::new(), Vec::new());
     for _ in 0..random.usize(0..6) {

@@ -94,6 +94,7 @@ impl Session {
         Ok(After::Open)
     }
 
+    #[expect(clippy::unused_self, reason = "every command is the session's")]
     fn select(&self, word: &[u8], out: &mut Out) -> Result<(), Fault> {
         match std::str::from_utf8(word).ok().and_then(|word| word.parse::<i64>().ok()) {
             Some(0) => {

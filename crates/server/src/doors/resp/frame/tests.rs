@@ -1,4 +1,5 @@
 //! What is read, and what is refused.
+#![allow(clippy::large_stack_arrays, reason = "a test may be wasteful, or coarse")]
 
 use super::*;
 

@@ -1,4 +1,5 @@
 //! The same numbers as redis-cell, and the right ones where it has none.
+#![allow(clippy::cast_precision_loss, reason = "a test may be wasteful, or coarse")]
 
 use proptest::prelude::*;
 use tollgate::core::algorithm::Algorithm;
