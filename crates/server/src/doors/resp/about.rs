@@ -85,7 +85,7 @@ pub(super) fn commands(words: &Words<'_, '_>, out: &mut Out) -> Result<(), Fault
     let Some(subcommand) = words.get(1) else {
         out.array(COMMANDS.len());
         for row in COMMANDS {
-            command(row, out);
+            command(&row, out);
         }
         return Ok(());
     };
