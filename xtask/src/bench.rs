@@ -20,6 +20,14 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
         ],
     ),
     (
+        "doors",
+        "the server's CPU per check over RESP beside Redis' per SET and PING",
+        &[
+            &["build", "--release", "--locked", "-p", "tollgate-server"],
+            &["run", "--release", "--locked", "-p", "bench", "--", "doors"],
+        ],
+    ),
+    (
         "policy",
         "instructions per match with one rule and with ten thousand (needs valgrind)",
         &[&["run", "--release", "--locked", "-p", "bench", "--", "policy"]],

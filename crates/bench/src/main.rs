@@ -4,9 +4,11 @@
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
 mod http;
+mod measure;
 mod memory;
 mod policy;
 mod redis;
+mod resp;
 
 use anyhow::{Result, bail};
 
@@ -18,11 +20,12 @@ fn main() -> Result<()> {
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
         ["http"] => http::run(),
+        ["doors" | "resp"] => resp::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench http | bench policy"
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench http | bench doors | bench policy"
         ),
     }
 }

@@ -27,7 +27,7 @@ async fn throttled(folder: &str, client: &mut Command) {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(folder);
     client.current_dir(sources).args([&server.resp.port().to_string(), TOKEN]);
     let output = client.output().unwrap_or_else(|error| {
-        panic!("{:?} does not start ({error}): run `cargo xtask test install`", client.get_program())
+        panic!("{} does not start ({error}): run `cargo xtask test install`", client.get_program().display())
     });
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.trim_end().ends_with("ok"), "{said}\n{errors}");
