@@ -12,19 +12,19 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
         &[&["run", "--release", "--locked", "-p", "bench", "--", "core"]],
     ),
     (
+        "doors",
+        "the server's CPU per check over gRPC and RESP beside Redis' per PING and SET",
+        &[
+            &["build", "--release", "--locked", "-p", "tollgate-server"],
+            &["run", "--release", "--locked", "-p", "bench", "--", "doors"],
+        ],
+    ),
+    (
         "http",
         "the server's CPU per check over HTTP beside Redis' per PING (needs wrk)",
         &[
             &["build", "--release", "--locked", "-p", "tollgate-server"],
             &["run", "--release", "--locked", "-p", "bench", "--", "http"],
-        ],
-    ),
-    (
-        "doors",
-        "the server's CPU per check over RESP beside Redis' per SET and PING",
-        &[
-            &["build", "--release", "--locked", "-p", "tollgate-server"],
-            &["run", "--release", "--locked", "-p", "bench", "--", "doors"],
         ],
     ),
     (

@@ -68,10 +68,14 @@ pub(crate) fn answer(name: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Whether a program of this name is on the PATH.
+/// Where Debian keeps servers, which an ordinary user's PATH does not name.
+const SERVERS: &[&str] = &["/usr/local/sbin", "/usr/sbin"];
+
+/// Whether a program of this name is on the PATH, or where Debian keeps servers.
 pub(crate) fn on_path(name: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    let mut folders = env::split_paths(&path).chain(SERVERS.iter().map(PathBuf::from));
+    folders.any(|folder| folder.join(name).is_file())
 }
 
 /// Whether the environment sets this name to `1`.

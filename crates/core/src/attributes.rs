@@ -72,11 +72,19 @@ pub enum SubjectKind {
 
 /// Answers what is known about one call.
 pub trait Attributes: fmt::Debug + Sync {
-    /// The attribute as text. `None` where it is absent; never an empty text.
+    /// The attribute as text: the first, where a call has several. `None` where it is absent; never an empty
+    /// text.
     ///
     /// [`Attribute::Address`] is asked for by [`Attributes::address`] and [`Attribute::Parameter`] belongs
     /// to the rule; neither is asked for here.
     fn text(&self, attribute: &Attribute) -> Option<Cow<'_, str>>;
+
+    /// Whether `is_meant` holds for any text the attribute has: every line of a header, every parameter of
+    /// one name, every spelling of a path that an application may read. What is only compared looks at all
+    /// of them, so that nobody slips past by saying something twice.
+    fn any(&self, attribute: &Attribute, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+        self.text(attribute).is_some_and(|text| is_meant(&text))
+    }
 
     /// Who is calling.
     fn address(&self) -> Option<IpAddr>;
@@ -159,20 +167,31 @@ impl Attribute {
         }
     }
 
-    /// Whether it must be hashed before it becomes part of a key.
+    /// Whether it must be hashed before it becomes part of a key: by its name, rather once too often.
     pub fn is_secret(&self) -> bool {
+        const WORDS: [&str; 12] = [
+            "auth",
+            "cookie",
+            "credential",
+            "jwt",
+            "key",
+            "passw",
+            "pwd",
+            "secret",
+            "session",
+            "sid",
+            "sig",
+            "token",
+        ];
         match self {
             Attribute::Token | Attribute::Cookie(_) => true,
-            Attribute::Header(name) => {
-                ["authorization", "cookie", "key", "token", "secret", "session", "signature"]
-                    .iter()
-                    .any(|word| name.contains(word))
-            }
-            Attribute::Query(name) => {
+            Attribute::Header(name)
+            | Attribute::Query(name)
+            | Attribute::Descriptor(name)
+            | Attribute::Parameter(name)
+            | Attribute::Free(name) => {
                 let name = name.to_ascii_lowercase();
-                ["key", "token", "secret", "session", "signature", "password"]
-                    .iter()
-                    .any(|word| name.contains(word))
+                WORDS.iter().any(|word| name.contains(word))
             }
             _ => false,
         }
@@ -293,8 +312,20 @@ mod tests {
 
     #[test]
     fn secrets_are_known_by_their_names() {
-        for name in ["token", "cookie.any", "header.authorization", "header.x-api-key", "query.access_token"]
-        {
+        for name in [
+            "token",
+            "cookie.any",
+            "header.authorization",
+            "header.x-api-key",
+            "query.access_token",
+            "header.x-auth",
+            "header.x-password",
+            "query.sig",
+            "query.Auth",
+            "api_key",
+            "descriptor.authorization",
+            "path.token",
+        ] {
             assert!(Attribute::parse(name).unwrap().is_secret(), "{name}");
         }
         for name in ["header.x-tenant", "address", "claim.sub", "query.page"] {

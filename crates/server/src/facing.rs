@@ -1,14 +1,18 @@
-//! How callers are seen, and how they are answered, over HTTP.
+//! How callers are seen, and how they are answered.
 
 use tollgate::Policy;
 use tollgate::answer::Style;
 use tollgate::identity::Identity;
 
-/// Who is asking, and how a verdict is said. Travels with the policy, so that both are of one reload.
+use crate::rls;
+
+/// Who is asking, how a verdict is said, and how Envoy is answered. Travels with the policy, so that all are of
+/// one reload.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facing {
     pub(crate) identity: Identity,
     pub(crate) style: Style,
+    pub(crate) rls: rls::Settings,
 }
 
 impl Facing {

@@ -98,8 +98,10 @@ pub(crate) fn rate_in_words(algorithm: &Algorithm) -> String {
             let (pour, unit) = (u64::from(bucket.pour()), bucket.unit());
             [Micros::SECOND, Micros::from_secs(60), Micros::from_secs(3600), DAY]
                 .into_iter()
-                .find(|span| pour.checked_mul(span.0).is_some_and(|n| n.is_multiple_of(unit)))
-                .map_or_else(|| format!("{pour}/{}", Micros(unit)), |span| words(pour * span.0 / unit, span))
+                .filter_map(|span| Some((pour.checked_mul(span.0)?, span)))
+                // What is too much to be written by the second is written as it is.
+                .find(|(poured, _)| poured.is_multiple_of(unit) && u32::try_from(poured / unit).is_ok())
+                .map_or_else(|| words(pour, Micros(unit)), |(poured, span)| words(poured / unit, span))
         }
         Algorithm::SlidingLog(log) => words(u64::from(log.limit()), log.span()),
         Algorithm::SlidingWindow(window) => words(u64::from(window.limit()), window.span()),
@@ -158,6 +160,8 @@ mod tests {
         for (text, algorithm, words) in [
             ("100/s", "token_bucket", "100/s"),
             ("10/15min", "token_bucket", "40/h"),
+            ("4294967295/us", "token_bucket", "4294967295/us"),
+            ("7/13us", "token_bucket", "7/13us"),
             ("5/min", "sliding_log", "5/min"),
             ("7/11s", "fixed_window", "7/11s"),
         ] {

@@ -2,7 +2,8 @@
 //!
 //! In reading order: `cli` reads flags, `config` checks them and the file, `run` puts everything
 //! together; `doors` and `admin` answer, on what `net` gives them; `reload` puts another policy in force
-//! and `overrides` other limits for single keys; `telemetry` shows what happened; `shutdown` and `worker` are the life of the process and of its threads.
+//! and `overrides` other limits for single keys; `telemetry` shows what happened; `shutdown` and `worker`
+//! are the life of the process and of its threads. `file` reads what they name.
 
 mod admin;
 mod cli;
@@ -10,10 +11,13 @@ mod config;
 mod doors;
 mod engine;
 mod facing;
+mod file;
+mod inline;
 mod limit;
 mod net;
 mod overrides;
 mod reload;
+mod rls;
 mod run;
 mod shutdown;
 mod takes;

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -98,6 +99,8 @@ pub(crate) struct Overrides {
     /// The version of the board that was seen. Held by whoever looks.
     seen: Mutex<u64>,
     snapshot: ArcSwap<Snapshot>,
+    /// Whether the log has been told that the board is out of reach.
+    is_told: AtomicBool,
 }
 
 /// Why a change cannot be made to a rule.
@@ -167,7 +170,8 @@ impl LimitText {
 impl Overrides {
     /// None are known yet.
     pub(crate) fn new(engine: Engine, log_max: u32, metrics: Arc<ControlMetrics>) -> Overrides {
-        Overrides { engine, log_max, metrics, seen: Mutex::new(0), snapshot: ArcSwap::default() }
+        let (seen, snapshot) = (Mutex::new(0), ArcSwap::default());
+        Overrides { engine, log_max, metrics, seen, snapshot, is_told: AtomicBool::new(false) }
     }
 
     /// What is known of the board.
@@ -195,6 +199,15 @@ impl Overrides {
         Ok(post)
     }
 
+    /// The look before any door opens. A store that does not answer keeps nobody from starting, and yet who is
+    /// blocked elsewhere may not be blocked here.
+    pub(crate) async fn first_look(&self) {
+        if let Err(error) = self.look().await {
+            self.is_told.store(true, Ordering::Relaxed);
+            tracing::warn!(%error, "the board of overrides cannot be read: those made elsewhere do not hold here yet");
+        }
+    }
+
     /// Looks at the board, and obeys what it says. What is known stays known where it cannot be seen.
     pub(crate) async fn look(&self) -> Result<(), StoreError> {
         let mut seen = self.seen.lock().await;
@@ -211,7 +224,7 @@ impl Overrides {
             let since = before.unreachable.as_ref().map_or_else(clock::instant, |(since, _)| *since);
             (since, error.clone())
         });
-        self.told(before.unreachable.as_ref(), unreachable.as_ref());
+        self.told(unreachable.as_ref());
         self.obey(known, unreachable);
         looked.map(drop)
     }
@@ -250,14 +263,16 @@ impl Overrides {
     }
 
     /// Says in the log that the board is out of reach, and that it is not any more, once each.
-    fn told(&self, before: Option<&(Instant, StoreError)>, now: Option<&(Instant, StoreError)>) {
+    fn told(&self, now: Option<&(Instant, StoreError)>) {
         let is_long = |since: &Instant| since.elapsed() >= QUIET_FOR;
         self.metrics.board_unreachable(now.is_some_and(|(since, _)| is_long(since)));
-        match (before, now) {
-            (None, Some((_, error))) => {
-                tracing::debug!(%error, "the board of overrides is out of reach; those that are known hold on");
+        match now {
+            Some((since, error)) if is_long(since) && !self.is_told.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%error, "the board of overrides is out of reach; those that are known hold on");
             }
-            (Some(_), None) => tracing::debug!("the board of overrides is within reach again"),
+            None if self.is_told.swap(false, Ordering::Relaxed) => {
+                tracing::warn!("the board of overrides is within reach again");
+            }
             _ => {}
         }
     }

@@ -1,8 +1,10 @@
 //! The composition root: the only file that knows every part. It builds them from a checked
 //! configuration, runs them, and ends them in order.
 
+use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tollgate::clock;
 use tollgate::core::policy::PolicyError;
+use tollgate::engine::together;
 use tollgate::observe::Observer;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
@@ -18,20 +21,22 @@ use tollgate::store::redis::{RedisSetupError, RedisStore};
 
 use crate::admin::{About, Admin};
 use crate::config::{Config, Digest, Overrides as Flags};
+use crate::doors::grpc::{Beside, GrpcDoor};
 use crate::doors::http::HttpDoor;
 use crate::doors::resp::{self, Pace, Patience, RespDoor};
 use crate::engine::Engine;
-use crate::net::bind::{self, BindError, Bound, Unserved};
+use crate::net::bind::{self, BindError, Bound, Endpoint, Unserved};
 use crate::net::gate::Gate;
 use crate::net::open::{Opening, Proxies};
-use crate::net::serve::{Bounds, serve};
+use crate::net::serve::{Bounds, Handler, serve};
 use crate::net::tls::{self, Tls, TlsError, TlsFiles};
 use crate::overrides::{self, Overrides};
 use crate::reload::{self, Reloader};
+use crate::rls::Service;
 use crate::shutdown::{Life, LifeView, Phase, Signals};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::EngineMetrics;
-use crate::welcome::Welcome;
+use crate::welcome::{Places, Welcome};
 use crate::worker::Worker;
 
 /// The admin door serves people and probes; it needs few connections.
@@ -79,71 +84,92 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
 pub(crate) fn run(config: &Config, flags: Flags, digest: Digest) -> Result<(), RunError> {
     // Doors first: a port that is taken should not have cost anybody a connection to Redis.
     let at = &config.listen;
-    let http = at.http.as_ref().map(|at| bind::listeners("http", at, config.workers)).transpose()?;
-    let resp = at.resp.as_ref().map(|at| bind::listeners("resp", at, config.workers)).transpose()?;
-    let admin = at.admin.as_ref().map(|at| bind::listeners("admin", at, NonZeroUsize::MIN)).transpose()?;
+    let bound = |door, at: &Option<Endpoint>, count| {
+        at.as_ref().map(|at| bind::listeners(door, at, count)).transpose()
+    };
+    let doors = Doors {
+        http: bound("http", &at.http, config.workers)?,
+        grpc: bound("grpc", &at.grpc, config.workers)?,
+        resp: bound("resp", &at.resp, config.workers)?,
+        admin: bound("admin", &at.admin, NonZeroUsize::MIN)?,
+    };
 
     // Heartbeats, admin and signals live here; checks do not.
     let background = Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(system("cannot start the background runtime"))?;
-    background.block_on(serve_all(config, flags, digest, Doors { http, resp, admin }))
+    let ended = background.block_on(serve_all(config, flags, digest, doors));
+    // A thread that waits for a disk may wait for ever: it ends with the process.
+    background.shutdown_background();
+    ended
 }
 
-/// The doors, bound.
+/// The doors that are bound, and not served yet.
 struct Doors {
     http: Option<Bound>,
+    grpc: Option<Bound>,
     resp: Option<Bound>,
     admin: Option<Bound>,
 }
 
-async fn serve_all(
-    config: &Config,
-    flags: Flags,
-    digest: Digest,
-    Doors { http, resp, admin }: Doors,
-) -> Result<(), RunError> {
+async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) -> Result<(), RunError> {
+    let Doors { mut http, mut grpc, mut resp, admin } = doors;
     // From here on SIGHUP reloads; before, it would have ended the process.
     let hangup = signal(SignalKind::hangup()).map_err(system("cannot listen for SIGHUP"))?;
     let mut signals = Signals::listen().map_err(system("cannot listen for signals"))?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     let (life, view) = Life::start();
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
-    let welcome = Welcome::new(config, &engine.policy(), endpoint(&http), endpoint(&resp), endpoint(&admin));
+    let places = Places {
+        http: endpoint(&http),
+        grpc: endpoint(&grpc),
+        resp: endpoint(&resp),
+        admin: endpoint(&admin),
+    };
+    let welcome = Welcome::new(config, &engine.policy(), places);
     let http_tls = secure("http", config.tls.http.as_ref())?;
+    let grpc_tls = secure("grpc", config.tls.grpc.as_ref())?;
     let resp_tls = secure("resp", config.tls.resp.as_ref())?;
     let admin_tls = secure("admin", config.tls.admin.as_ref())?;
 
     let control = Arc::clone(&telemetry.control);
     let log_max = config.limits.sliding_log_max;
     let overrides = Arc::new(Overrides::new(engine.clone(), log_max, Arc::clone(&control)));
-    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on. A store that
-    // does not answer keeps nobody from starting.
-    let _ = overrides.look().await;
+    // Before any door opens: who is blocked elsewhere is blocked here from the first ask on.
+    overrides.first_look().await;
     let kept = Arc::clone(&overrides);
     let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, control);
     let reloader = Arc::new(reloader);
     let mut beside = JoinSet::new();
     beside.spawn(overrides::watch(Arc::clone(&overrides)));
     beside.spawn(reload::watch(Arc::clone(&reloader), hangup));
-    let watched: Vec<Arc<Tls>> = [&http_tls, &resp_tls, &admin_tls].into_iter().flatten().cloned().collect();
+    let all = [&http_tls, &grpc_tls, &resp_tls, &admin_tls];
+    let watched: Vec<Arc<Tls>> = all.into_iter().flatten().cloned().collect();
     if !watched.is_empty() {
         let watch = tls::Watch::start(watched).map_err(system("cannot listen for SIGHUP"))?;
         beside.spawn(watch.run());
     }
     // The files of unix sockets go when this function ends, however it ends.
     let mut files = Vec::new();
-    let mut opened = |bound: Option<Bound>, proxies, tls| {
-        let mut bound = bound?;
-        files.extend(bound.file.take());
-        Some((bound, opening(config, proxies, tls)))
-    };
-    let http = opened(http, config.listen.proxies.clone(), http_tls);
-    let resp = opened(resp, Proxies::default(), resp_tls);
-    let mut workers = open_doors(config, http, resp, &engine, &telemetry, &view)?;
+    files.extend(
+        [&mut http, &mut grpc, &mut resp].into_iter().flatten().filter_map(|bound| bound.file.take()),
+    );
+    let (also, reporter) = Beside::new().map_err(|error| RunError::System {
+        what: "the protocols of the gRPC door",
+        error: io::Error::other(error),
+    })?;
+    beside.spawn(reporter.run(engine.clone(), view.clone()));
+    let served = Served { config, engine: &engine, telemetry: &telemetry, view: &view };
+    let http = served.http(http, &opening(config, config.listen.proxies.clone(), http_tls));
+    let grpc = served.grpc(grpc, &opening(config, config.listen.proxies.clone(), grpc_tls), &also);
+    let resp = served.resp(resp, &opening(config, Proxies::default(), resp_tls));
+    let mut workers = served.workers([http, grpc, resp])?;
     if let Some(Bound { endpoint, listeners, file }) = admin {
         files.extend(file);
         let about = About {
@@ -235,66 +261,111 @@ fn opening(config: &Config, proxies: Proxies, tls: Option<Arc<Tls>>) -> Opening 
     Opening { proxies: Arc::new(proxies), tls, timeout: config.limits.handshake_timeout }
 }
 
-/// What one worker is given to serve of a door.
-struct Share<D> {
-    listener: Unserved,
-    opening: Opening,
-    door: D,
+/// What every worker is made of.
+struct Served<'a> {
+    config: &'a Config,
+    engine: &'a Engine,
+    telemetry: &'a Telemetry,
+    view: &'a LifeView,
 }
 
-/// One worker per core: each serves its own listener of every door, and has its own connection to Redis.
-fn open_doors(
-    config: &Config,
-    http: Option<(Bound, Opening)>,
-    resp: Option<(Bound, Opening)>,
-    engine: &Engine,
-    telemetry: &Telemetry,
-    view: &LifeView,
-) -> Result<Vec<Worker>, RunError> {
-    let limits = &config.limits;
-    let http = shares(http, |gate| {
-        let metrics = Arc::clone(&telemetry.http);
-        HttpDoor::new(engine.clone(), gate(config), limits.sliding_log_max, limits.idle_timeout, metrics)
-    });
-    let resp = shares(resp, |gate| {
-        let pace = if config.redis.is_some() { Pace::Later } else { Pace::AtOnce };
-        let patience = Patience { between: limits.resp_idle_timeout, within: limits.idle_timeout };
-        RespDoor::new(engine.clone(), gate(config), pace, patience, Arc::clone(&telemetry.resp))
-    });
-    let count = http.len().max(resp.len());
-    let (mut http, mut resp) = (http.into_iter(), resp.into_iter());
-    let mut workers = Vec::with_capacity(count);
-    for at in 0..count {
-        let (http, resp) = (http.next(), resp.next());
-        let (engine, view, bounds) = (engine.clone(), view.clone(), bounds(config));
-        let work = async move || {
-            if let AnyStore::Redis(store) = engine.store() {
-                store.warm();
-            }
-            let serve_http = async {
-                let Some(Share { listener, opening, door }) = http else { return Ok(()) };
-                serve(listener.serve()?, opening, Arc::new(door), view.clone(), bounds).await;
-                Ok(())
-            };
-            let serve_resp = async {
-                let Some(Share { listener, opening, door }) = resp else { return Ok(()) };
-                resp::serve(listener.serve()?, opening, door, view.clone(), bounds).await;
-                Ok(())
-            };
-            let (http, resp): (io::Result<()>, io::Result<()>) = tokio::join!(serve_http, serve_resp);
-            http.and(resp)
-        };
-        workers.push(Worker::start(format!("door-{at}"), work).map_err(system("cannot start a worker"))?);
+/// One door of one worker, ready to be served on that worker's thread.
+type Serving = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = io::Result<()>>>> + Send>;
+
+impl Served<'_> {
+    fn rls(&self) -> Service {
+        Service::new(self.engine.clone(), Arc::clone(&self.telemetry.rls))
     }
-    Ok(workers)
-}
 
-/// A door for each of its listeners; none for a closed one.
-fn shares<D>(bound: Option<(Bound, Opening)>, door: impl Fn(&dyn Fn(&Config) -> Gate) -> D) -> Vec<Share<D>> {
-    let Some((Bound { endpoint, listeners, .. }, opening)) = bound else { return Vec::new() };
-    let gate = |config: &Config| Gate::new(config.tokens.doors.clone(), &endpoint);
-    let share = |listener| Share { listener, opening: opening.clone(), door: door(&gate) };
-    listeners.into_iter().map(share).collect()
+    fn http(&self, bound: Option<Bound>, opening: &Opening) -> Vec<Serving> {
+        let Some(Bound { endpoint, listeners, .. }) = bound else { return Vec::new() };
+        let gate = Gate::new(self.config.tokens.doors.clone(), &endpoint);
+        let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
+        let door = || {
+            let metrics = Arc::clone(&self.telemetry.http);
+            HttpDoor::new(
+                self.engine.clone(),
+                self.rls(),
+                gate.clone(),
+                log_max,
+                patience,
+                metrics,
+                self.view.clone(),
+            )
+        };
+        listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
+    }
+
+    fn grpc(&self, bound: Option<Bound>, opening: &Opening, beside: &Beside) -> Vec<Serving> {
+        let Some(Bound { endpoint, listeners, .. }) = bound else { return Vec::new() };
+        let gate = Gate::new(self.config.tokens.doors.clone(), &endpoint);
+        let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
+        let door = || {
+            let metrics = Arc::clone(&self.telemetry.grpc);
+            GrpcDoor::new(
+                self.engine.clone(),
+                self.rls(),
+                beside.clone(),
+                gate.clone(),
+                log_max,
+                patience,
+                metrics,
+            )
+        };
+        listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
+    }
+
+    fn resp(&self, bound: Option<Bound>, opening: &Opening) -> Vec<Serving> {
+        let Some(Bound { endpoint, listeners, .. }) = bound else { return Vec::new() };
+        let gate = Gate::new(self.config.tokens.doors.clone(), &endpoint);
+        let limits = &self.config.limits;
+        let pace = if self.config.redis.is_some() { Pace::Later } else { Pace::AtOnce };
+        let patience = Patience { between: limits.resp_idle_timeout, within: limits.idle_timeout };
+        let serving = |listener: Unserved| -> Serving {
+            let metrics = Arc::clone(&self.telemetry.resp);
+            let door = RespDoor::new(self.engine.clone(), gate.clone(), pace, patience, metrics);
+            let (opening, view, bounds) = (opening.clone(), self.view.clone(), bounds(self.config));
+            Box::new(move || {
+                Box::pin(async move {
+                    resp::serve(listener.serve()?, opening, door, view, bounds).await;
+                    Ok(())
+                })
+            })
+        };
+        listeners.into_iter().map(serving).collect()
+    }
+
+    fn serving<H: Handler>(&self, listener: Unserved, opening: &Opening, door: H) -> Serving {
+        let (opening, view, bounds) = (opening.clone(), self.view.clone(), bounds(self.config));
+        Box::new(move || {
+            Box::pin(async move {
+                serve(listener.serve()?, opening, Arc::new(door), view, bounds).await;
+                Ok(())
+            })
+        })
+    }
+
+    /// The workers: each serves one listener of every door that takes checks, so that a check never changes
+    /// thread and no door waits behind another's idle threads.
+    fn workers(&self, doors: [Vec<Serving>; 3]) -> Result<Vec<Worker>, RunError> {
+        let count = doors.iter().map(Vec::len).max().unwrap_or(0);
+        let mut doors = doors.map(Vec::into_iter);
+        let mut workers = Vec::with_capacity(count);
+        for at in 0..count {
+            let engine = self.engine.clone();
+            let doors: Vec<Serving> = doors.iter_mut().filter_map(Iterator::next).collect();
+            let work = async move || {
+                if let AnyStore::Redis(store) = engine.store() {
+                    store.warm();
+                }
+                let all = together(doors.into_iter().map(|door| door())).await;
+                all.into_iter().collect()
+            };
+            let worker = Worker::start(format!("worker-{at}"), work);
+            workers.push(worker.map_err(system("cannot start a worker"))?);
+        }
+        Ok(workers)
+    }
 }
 
 fn bounds(config: &Config) -> Bounds {

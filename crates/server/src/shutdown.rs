@@ -54,6 +54,11 @@ impl LifeView {
         *self.phase.borrow()
     }
 
+    /// Waits until the phase is another than this.
+    pub(crate) async fn moved(&mut self, from: Phase) {
+        let _ = self.phase.wait_for(|phase| *phase != from).await;
+    }
+
     /// Waits until nothing may be accepted any more. A life that was dropped is over too.
     pub(crate) async fn closing(&mut self) {
         let _ = self.phase.wait_for(|phase| *phase >= Phase::Closing).await;

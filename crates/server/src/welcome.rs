@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use tollgate::Policy;
 
 use crate::config::Config;
+use crate::facing::Facing;
 use crate::net::bind::Endpoint;
 use crate::net::tls::{ClientCertificates, TlsFiles};
 
@@ -13,6 +14,7 @@ use crate::net::tls::{ClientCertificates, TlsFiles};
 #[derive(Debug)]
 pub(crate) struct Welcome {
     http: Option<String>,
+    grpc: Option<String>,
     resp: Option<String>,
     admin: Option<String>,
     workers: usize,
@@ -20,17 +22,23 @@ pub(crate) struct Welcome {
     pub(crate) store: String,
     policy: String,
     ask: Vec<String>,
+    /// What there is of envoyproxy/ratelimit's YAML.
+    envoy: Option<String>,
+}
+
+/// Where the doors really are.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) http: Option<Endpoint>,
+    pub(crate) grpc: Option<Endpoint>,
+    pub(crate) resp: Option<Endpoint>,
+    pub(crate) admin: Option<Endpoint>,
 }
 
 impl Welcome {
     /// What there is to say about this server; the endpoints are those it really listens on.
-    pub(crate) fn new(
-        config: &Config,
-        policy: &Policy,
-        http: Option<Endpoint>,
-        resp: Option<Endpoint>,
-        admin: Option<Endpoint>,
-    ) -> Welcome {
+    pub(crate) fn new(config: &Config, policy: &Policy, places: Places) -> Welcome {
+        let Places { http, grpc, resp, admin } = places;
         let store = match &config.redis {
             Some(redis) => redis.url.to_string(),
             None => "memory (of this process alone)".to_owned(),
@@ -41,6 +49,9 @@ impl Welcome {
             Some(file) => format!("{} ({rules})", file.display()),
             None => format!("built in ({rules})"),
         };
+        let envoy = Facing::of(policy)
+            .and_then(|facing| facing.rls.dialect.as_ref())
+            .map(|dialect| format!("{} limits of {} domains", dialect.limits().len(), dialect.domains()));
         let ask = http.as_ref().map(|at| {
             let body = match policy.rules().first() {
                 Some(rule) => format!(r#"{{"rule":"{}","key":"user_123"}}"#, rule.name()),
@@ -54,23 +65,29 @@ impl Welcome {
         let resp_tls = if config.tls.resp.is_some() { " with TLS" } else { "" };
         Welcome {
             http: place(http, &config.tls.http),
+            grpc: place(grpc, &config.tls.grpc),
             resp: resp.map(|at| format!("{at}{resp_tls}")),
             admin: place(admin, &config.tls.admin),
             workers: config.workers.get(),
             store,
             policy: policy_words,
+            envoy,
             ask,
         }
     }
 
     /// Says it.
     pub(crate) fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let Welcome { http, resp, admin, workers, store, policy, ask } = self;
+        let Welcome { http, grpc, resp, admin, workers, store, policy, envoy, ask } = self;
         writeln!(out, "tollgate {}", env!("CARGO_PKG_VERSION"))?;
         match http {
             Some(at) if *workers == 1 => writeln!(out, "  http    {at} (1 worker)")?,
             Some(at) => writeln!(out, "  http    {at} ({workers} workers)")?,
             None => writeln!(out, "  http    off")?,
+        }
+        match grpc {
+            Some(at) => writeln!(out, "  grpc    {at}")?,
+            None => writeln!(out, "  grpc    off")?,
         }
         match resp {
             Some(at) => writeln!(out, "  resp    {at} (CL.THROTTLE, TG.CHECK)")?,
@@ -81,6 +98,9 @@ impl Welcome {
             None => writeln!(out, "  admin   off")?,
         }
         writeln!(out, "  store   {store}")?;
+        if let Some(envoy) = envoy {
+            writeln!(out, "  envoy   {envoy}")?;
+        }
         writeln!(out, "  policy  {policy}")?;
         for (at, ask) in ask.iter().enumerate() {
             writeln!(out, "{}  {ask}", if at == 0 { "\ntry it:\n" } else { "" })?;

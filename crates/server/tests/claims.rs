@@ -74,10 +74,13 @@ async fn keys_that_cannot_be_used_are_refused_at_start() {
             "{algorithm: HS256, secret_file: /nowhere/secret}",
             "identity.jwt.secret_file: cannot read /nowhere/secret",
         ),
-        ("{algorithm: RS256, public_key_file: /dev/null}", "identity.jwt.public_key_file: /dev/null: "),
+        (
+            "{algorithm: RS256, public_key_file: /dev/null}",
+            "identity.jwt.public_key_file: cannot read /dev/null: it is no regular file",
+        ),
         ("{algorithm: RS256, jwks_file: a, secret_file: b}", "identity.jwt: give one of"),
     ] {
-        let file = config(&format!("identity: {{jwt: {jwt}}}"));
+        let file = config(&format!("rules: []\nidentity: {{jwt: {jwt}}}"));
         let (code, output) = refused(&["--config", file.path().to_str().unwrap()]).await;
         assert_eq!(code, 2);
         assert!(output.contains(place), "{place}\n{output}");

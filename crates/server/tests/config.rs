@@ -110,7 +110,8 @@ async fn flags_are_checked_as_the_file_is() {
 #[tokio::test]
 async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
     let file = config("listen: {http: off, admin: '127.0.0.1:1'}\nrules: []\n");
-    let mut command = common::tollgate(&["serve", "--resp", "off", "--admin", "127.0.0.1:0"]);
+    let mut command =
+        common::tollgate(&["serve", "--grpc", "off", "--resp", "off", "--admin", "127.0.0.1:0"]);
     command
         .env("TOLLGATE_CONFIG", file.path())
         .env("TOLLGATE_HTTP", "127.0.0.1:0")
@@ -126,7 +127,7 @@ async fn a_flag_wins_over_the_environment_and_that_over_the_file() {
 #[tokio::test]
 async fn a_closed_door_is_closed() {
     let child = testkit::Child::spawn(&mut common::tollgate(&[
-        "serve", "--http", "off", "--resp", "off", "--admin", "off",
+        "serve", "--http", "off", "--grpc", "off", "--resp", "off", "--admin", "off",
     ]));
     child.wait_for_line(|line| line.starts_with("  policy"), common::PATIENCE).await;
     let output = child.output();

@@ -122,6 +122,9 @@ async fn those_on_a_deny_list_are_forbidden() {
     let denied = ask(&server, "GET", "/api", "x-forwarded-for: 192.0.2.66\r\n").await;
     assert_eq!((denied.status, denied.header("retry-after"), denied.header("ratelimit")), (403, None, None));
     assert_eq!(denied.json()["source"], "deny-list");
+    let path = "/v1/forward-auth?refusal=429";
+    let denied = ask_at(&server, path, "GET", "/api", "x-forwarded-for: 192.0.2.66\r\n").await;
+    assert_eq!(denied.status, 403, "a status for limits is not for them");
 }
 
 #[tokio::test]
@@ -140,5 +143,35 @@ async fn an_untrusted_peer_speaks_for_itself_alone() {
     for (at, status) in [200, 200, 429].into_iter().enumerate() {
         let header = format!("x-forwarded-for: 198.51.100.{at}\r\nforwarded: for=198.51.100.{at}\r\n");
         assert_eq!(ask(&server, "GET", "/api", &header).await.status, status);
+    }
+}
+
+#[tokio::test]
+async fn nobody_slips_past_by_saying_something_twice_or_otherwise() {
+    let file = config(
+        r#"
+deny: { header.user-agent: BadBot }
+rules:
+  - { name: tenant, when: { header.x-tenant: acme }, key: everyone, limit: 2/h }
+  - { name: keyed, when: { path: /keyed }, key: "{header.x-user}", limit: 2/h }
+  - { name: login, when: { path: /api/login }, key: everyone, limit: 2/h }
+  - { name: asked, when: { query.q: x }, key: everyone, limit: 2/h }
+"#,
+    );
+    let server = Server::start_with(&["--config", file.path().to_str().unwrap()]).await;
+    let denied = ask(&server, "GET", "/", "user-agent: x\r\nuser-agent: BadBot\r\n").await;
+    assert_eq!(denied.status, 403);
+    for (uri, headers) in [
+        ("/", "x-tenant: acme\r\nx-tenant: acme\r\n"),
+        ("/keyed", "x-user: ann\r\nx-user: NTH\r\n"),
+        ("/api%2Flogin", ""),
+        ("/?q=NTH&q=x", ""),
+    ] {
+        let mut statuses = Vec::new();
+        for nth in ["1", "2", "3"] {
+            let (uri, headers) = (uri.replace("NTH", nth), headers.replace("NTH", nth));
+            statuses.push(ask(&server, "GET", &uri, &format!("{ANN}{headers}")).await.status);
+        }
+        assert_eq!(statuses, [200, 200, 429], "{uri} {headers}");
     }
 }

@@ -203,7 +203,7 @@ async fn off_loopback_what_can_undo_a_limit_needs_a_token() {
 
 #[tokio::test]
 async fn connections_beyond_the_bound_are_turned_away_and_the_idle_are_closed() {
-    let file = config("limits: {connections: 1, idle_timeout: 1s}");
+    let file = config("rules: []\nlimits: {connections: 1, idle_timeout: 1s}");
     let server = Server::start_with(&["--config", file.path().to_str().unwrap(), "--workers", "1"]).await;
     let mut first = Client::connect(server.http).await;
     assert_eq!(first.send("GET", "/", "", b"").await.status, 404);

@@ -313,6 +313,9 @@ async fn without_redis_known_overrides_hold_on_and_no_new_ones_are_made() {
     assert_eq!(health["status"], "degraded");
     let told = async { while server.metric("tollgate_overrides_board_unreachable").await != Some(1.0) {} };
     tokio::time::timeout(PATIENCE, told).await.expect("the metrics say so too");
+    let warned =
+        |line: &str| line.contains("WARN") && line.contains("the board of overrides is out of reach");
+    server.child.wait_for_line(warned, PATIENCE).await;
     assert!(is_blocked(&check(&server, "api", "eve").await));
     assert_eq!(check(&server, "shut", "vip").await["source"], "unlimited");
     assert_eq!(check(&server, "shut", "ann").await["on_outage"], "deny");
@@ -336,6 +339,23 @@ async fn without_redis_known_overrides_hold_on_and_no_new_ones_are_made() {
     assert!(is_blocked(&check(&server, "api", "eve").await));
     let well = async { while server.admin("/health", "").await.json()["status"] != "ok" {} };
     tokio::time::timeout(PATIENCE, well).await.expect("health says so");
+    let warned =
+        |line: &str| line.contains("WARN") && line.contains("the board of overrides is within reach");
+    server.child.wait_for_line(warned, PATIENCE).await;
+    let logged = server.child.output();
+    assert_eq!(logged.matches("the board of overrides is").count(), 2, "once each: {logged}");
+}
+
+#[tokio::test]
+async fn a_board_that_cannot_be_read_at_start_is_warned_of() {
+    let redis = RedisServer::start().await;
+    redis.pause();
+    let (server, _file) = on(&redis).await;
+    let warned = |line: &str| line.contains("WARN") && line.contains("the board of overrides cannot be read");
+    server.child.wait_for_line(warned, PATIENCE).await;
+    redis.resume();
+    let well = |line: &str| line.contains("the board of overrides is within reach again");
+    server.child.wait_for_line(well, PATIENCE).await;
 }
 
 /// A Redis that loses its data loses the board, and overrides with it: they have to be made again.
@@ -383,14 +403,14 @@ async fn an_override_outlives_a_reload_and_waits_where_its_rule_is_gone() {
 async fn off_loopback_nothing_is_changed_without_the_token() {
     let token = "fedcba9876543210";
     let server = Server::start_with(&["--admin", "0.0.0.0:0", "--admin-token", token]).await;
-    let body = json!({ "rule": "api", "key": "ann", "blocked": true, "reason": "r" }).to_string();
+    let body = json!({ "rule": "email", "key": "ann", "blocked": true, "reason": "r" }).to_string();
     for (method, path, body) in [
         ("GET", "/v1/policy", ""),
-        ("GET", "/v1/keys?rule=api&key=ann", ""),
-        ("DELETE", "/v1/keys?rule=api&key=ann", ""),
+        ("GET", "/v1/keys?rule=email&key=ann", ""),
+        ("DELETE", "/v1/keys?rule=email&key=ann", ""),
         ("GET", "/v1/overrides", ""),
         ("PUT", "/v1/overrides", body.as_str()),
-        ("DELETE", "/v1/overrides?rule=api&key=ann", ""),
+        ("DELETE", "/v1/overrides?rule=email&key=ann", ""),
     ] {
         let mut client = Client::connect(server.admin).await;
         for headers in ["", "authorization: Bearer wrong\r\n"] {
@@ -402,4 +422,65 @@ async fn off_loopback_nothing_is_changed_without_the_token() {
         assert_eq!(answer.status, 200, "{method} {path}: {}", answer.text());
     }
     assert!(!server.child.output().contains(token));
+}
+
+/// What the documentation shows works as it stands, with the built-in policy.
+#[tokio::test]
+async fn what_is_documented_works_with_the_built_in_policy() {
+    let server = Server::start().await;
+    let page = include_str!("../../../docs/admin.md");
+    let overrides: Vec<Value> = page
+        .lines()
+        .skip_while(|line| !line.starts_with("PUT /v1/overrides "))
+        .take_while(|line| *line != "```")
+        .map(|line| serde_json::from_str(line.trim_start_matches("PUT /v1/overrides")).unwrap())
+        .collect();
+    assert_eq!(overrides.len(), 4);
+    for body in &overrides {
+        let answer = send(&server, "PUT", "/v1/overrides", body).await;
+        assert_eq!(answer.status, 200, "{body}: {}", answer.text());
+    }
+    let lookups: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("GET /v1/keys?").filter(|query| !query.contains("=R&")))
+        .collect();
+    assert_eq!(lookups.len(), 1);
+    for query in lookups {
+        let answer = server.admin(&format!("/v1/keys?{query}"), "").await;
+        assert_eq!((answer.status, &answer.json()["limits"][0]["at_once"]), (200, &json!(1000)), "{query}");
+    }
+    // It holds for the calls it is about.
+    let call = |address: &str| json!({ "attributes": { "path": "/", "address": address } }).to_string();
+    assert_eq!(server.check(&call("203.0.113.9")).await["limit"], 1000);
+    assert_eq!(server.check(&call("198.51.100.7")).await["source"], "deny-list");
+    // As the page says of a token, for whoever wants to know.
+    let token = "token/~1ec1c26b50d5d3c58d9583181af80766";
+    assert!(page.contains(token));
+    put(&server, json!({ "rule": "api", "key": token, "blocked": true })).await;
+    let call = json!({ "attributes": { "path": "/", "token": "s3cret" } });
+    assert_eq!(server.check(&call.to_string()).await["source"], "deny-list");
+}
+
+#[tokio::test]
+async fn a_key_that_nobody_is_counted_under_is_refused_with_the_right_spelling() {
+    let server = Server::start().await;
+    for (rule, key, instead) in [
+        ("api", "203.0.113.9", "write address/203.0.113.9"),
+        ("api", "user_123", "write token/~HASH or address/203.0.113.9"),
+        ("api", "address/2001:db8::7", "address/203.0.113.9"),
+        ("login", "2001:db8::7", "write 2001:db8::/64"),
+    ] {
+        let body = json!({ "rule": rule, "key": key, "blocked": true, "reason": "a test" });
+        let put = send(&server, "PUT", "/v1/overrides", &body).await;
+        let path = format!("/v1/keys?rule={rule}&key={key}");
+        let get = send(&server, "GET", &path, &Value::Null).await;
+        let delete = send(&server, "DELETE", &path, &Value::Null).await;
+        for answer in [put, get, delete] {
+            assert_eq!((answer.status, &answer.json()["field"]), (400, &json!("key")), "{}", answer.text());
+            assert!(answer.text().contains(instead), "{}", answer.text());
+        }
+        // What was made before there was a choice can still be taken down.
+        assert_eq!(remove(&server, rule, key).await["removed"], false);
+    }
+    assert_eq!(look_up(&server, "login", "user_123").await["rule"], "login", "by name any key is one");
 }

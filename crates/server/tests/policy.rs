@@ -222,6 +222,33 @@ async fn what_cannot_be_read_is_named_and_nothing_is_spent() {
     assert_eq!(server.peek(r#"{"rule":"open","key":"a"}"#).await["remaining"], 1);
 }
 
+#[tokio::test]
+async fn a_call_is_described_in_any_spelling() {
+    let file = config(
+        "rules: [{name: login, when: {path: /login, host: api.example.com}, key: everyone, limit: 9/h}]",
+    );
+    let server = Server::start_with(&["--config", file.path().to_str().unwrap()]).await;
+    for (path, host) in [
+        ("/login", "api.example.com"),
+        ("/login?x=1", "API.example.com:443"),
+        ("/login#x", "api.example.com."),
+        ("http://h/login", " api.example.com"),
+        ("/%6Cogin/", "api.example.com"),
+        ("//a/..//login", "api.example.com"),
+    ] {
+        let answer = ask(&server, json!({ "path": path, "host": host })).await;
+        assert_eq!(answer["source"], "store", "{path} {host}: {answer}");
+    }
+    for (attributes, field) in [
+        (r#"{"path":"login"}"#, "attributes.path"),
+        (r#"{"path":"/a","path":"/b"}"#, "attributes.path"),
+        (r#"{"ip":"203.0.113.9","address":"203.0.113.10"}"#, "attributes.address"),
+    ] {
+        let answer = server.post("/v1/check", format!(r#"{{"attributes":{attributes}}}"#)).await;
+        assert_eq!((answer.status, answer.json()["field"].as_str()), (400, Some(field)), "{}", answer.text());
+    }
+}
+
 /// Runs `tollgate check`, and says how it ended and what it said.
 fn checked(text: &str, flags: &[&str]) -> (i32, String, String) {
     let file = config(text);
@@ -307,6 +334,82 @@ tests:
     ] {
         assert!(error.contains(expected), "{expected}\n{error}");
     }
+}
+
+#[test]
+fn what_could_never_do_what_it_says_is_refused() {
+    let bad = r#"
+rules:
+  - name: a
+    when:
+      path: [/ok/*, /a/../login, /%6Cogin, "/x//{y}"]
+      host: [API.example.com, api.example.com:443, "*.example.com."]
+      method: "GET, POST"
+      adress: 10.0.0.0/8
+      not: { Path: /x, address: [10.0.0.0/8, 10.0.0.1/8, nowhere] }
+    key: "{tokn|address}"
+    limit: 1/s
+  - name: b
+    key: "{token|address}"
+    limit: 10/s
+    cost: { by: method, values: { post: 11 }, max: 5 }
+    allow: { key: [address/203.0.113.9, 203.0.113.9] }
+    deny: { key: [""] }
+    overrides:
+      - { key: "", blocked: true }
+      - { key: 2001:db8::7, blocked: true, burst: 5 }
+  - name: c
+    limit: 10/s
+    cost: { from: address, max: 5 }
+  - name: d
+    limit: 10/s
+    cost: { from: header.x-units, values: { a: 1 }, max: 5, default: 6 }
+  - name: e
+    key: "{address}"
+    plan: { by: path.user, default: free }
+  - name: f
+    limit: 10/s
+    cost: { by: method, values: { post: 11 } }
+  - name: g
+    limit: 10/s
+    overrides: [{ key: ann, limit: 20/s }, { key: bob, limit: 1/s, algorithm: fixed_window }, { key: eve, limits: [{ limit: 1/s }, { limit: 1/h }] }]
+plans: { free: { limit: 1/s } }
+deny: { address: [10.0.0.0/8, 192.0.2.1, 10.0.0.0/99], ip_address: 10.0.0.1 }
+"#;
+    let (code, _, error) = checked(bad, &[]);
+    assert_eq!(code, 2, "{error}");
+    let expected = [
+        "FILE:5:21: rules[0].when.path[1]: paths come to the rules in one spelling: write it as /login",
+        "FILE:5:34: rules[0].when.path[2]: paths come to the rules in one spelling: write it as /login",
+        "rules[0].when.path[3]: paths come to the rules in one spelling: write it as /x/{y}",
+        "rules[0].when.host[1]: hosts come to the rules without a port and without a dot at the end: write it as api.example.com",
+        "rules[0].when.host[2]: hosts come to the rules without a port and without a dot at the end: write it as *.example.com",
+        "rules[0].when.method: a method is one word: write it as [GET, POST]",
+        "FILE:8:7: rules[0].when.adress: \"adress\" is no attribute: did you mean address?",
+        "rules[0].when.not.Path: \"Path\" is no attribute: did you mean path?",
+        "rules[0].when.not.address[1]: ",
+        "rules[0].when.not.address[2]: \"nowhere\" is no range of addresses",
+        "rules[0].key: \"tokn\" is no attribute: did you mean token?",
+        "rules[1].cost.max: says nothing beside `by`",
+        "rules[1].allow.key[1]: \"203.0.113.9\" is no key of this rule, which counts by \"{token|address}\": write address/203.0.113.9",
+        "rules[1].deny.key[0]: is empty",
+        "rules[1].overrides[0].key: is empty",
+        "rules[1].overrides[1].key: \"2001:db8::7\" is no key of this rule, which counts by \"{token|address}\": write address/2001:db8::/64",
+        "rules[1].overrides[1].burst: says nothing beside `blocked`",
+        "rules[2].cost.from: `address` cannot be used here",
+        "rules[3].cost.values: says nothing beside `from`",
+        "rules[3].cost.default: is 6, above the max of 5",
+        "rules[4].plan.by: `path.user` cannot be used here",
+        "rules[5].cost: 11 is more than the 10 there are at once",
+        "rules[6].overrides[1]: the override for \"bob\" has other algorithms",
+        "rules[6].overrides[2]: the override for \"eve\" has other algorithms",
+        "deny.address[2]: \"10.0.0.0/99\" is no range of addresses",
+        "deny.ip_address: \"ip_address\" is no attribute: did you mean address?",
+    ];
+    for expected in expected {
+        assert!(error.contains(expected), "{expected}\n{error}");
+    }
+    assert_eq!(error.matches("FILE:").count(), expected.len(), "nothing else is wrong: {error}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ async fn who_comes_from_elsewhere_is_not_on_loopback() {
         (V2, 403),
         (b"PROXY TCP4 198.51.100.7 127.0.0.1 4710 80\r\n", 403),
         (b"PROXY UNKNOWN\r\n", 403),
-        (b"PROXY TCP4 127.0.0.1 127.0.0.1 4710 80\r\n", 200),
+        (b"PROXY TCP4 127.0.0.1 127.0.0.1 4710 80\r\n", 403),
         (V2_LOCAL, 200),
     ] {
         let mut client = behind(&server, header).await;
@@ -83,7 +83,7 @@ async fn who_must_send_a_header_is_not_served_without() {
 
 #[tokio::test]
 async fn who_need_not_send_a_header_is_not_believed() {
-    let elsewhere = "listen: {proxy_protocol: [10.0.0.0/8, unix]}";
+    let elsewhere = "rules: []\nlisten: {proxy_protocol: [10.0.0.0/8, unix]}";
     let server = Server::configured(elsewhere, &["--log", "trace"]).await;
     let mut client = behind(&server, b"PROXY TCP4 198.51.100.7 127.0.0.1 4710 80\r\n").await;
     client.raw(b"\r\n").await;
@@ -112,12 +112,12 @@ async fn the_header_comes_before_tls() {
 
 #[tokio::test]
 async fn what_is_no_network_is_refused_by_its_place() {
-    let file = config("listen:\n  proxy_protocol: [10.0.0.0/8, 10.1.2.3/8, lb.example.net, 7]\n");
+    let file = config("listen:\n  proxy_protocol: [10.0.0.0/8, 10.1.2.3/8, lb.example.net, 7]\nrules: []\n");
     let (code, output) = refused(&["--config", file.path().to_str().unwrap()]).await;
     assert_eq!(code, 2, "{output}");
     for (place, says) in [
-        (":2:32: listen.proxy_protocol[1]", "bits set behind its prefix"),
-        ("listen.proxy_protocol[2]", "is not a network: use 10.0.0.0/8"),
+        (":2:32: listen.proxy_protocol[1]", "bits beyond its prefix"),
+        ("listen.proxy_protocol[2]", "is no range of addresses"),
         ("listen.proxy_protocol[3]", "must be a network"),
     ] {
         let found = output.lines().find(|line| line.contains(place));

@@ -186,6 +186,40 @@ async fn a_bad_file_changes_nothing_and_is_shown_until_a_good_one_comes() {
 }
 
 #[tokio::test]
+async fn a_file_that_was_cut_short_lifts_no_limit() {
+    let stand = Stand::start(&rules("5/h")).await;
+    for text in ["", "# my rules\n", "rules:\n"] {
+        fs::write(&stand.file, text).unwrap();
+        let answer = stand.reload().await;
+        assert_eq!(answer.status, 422, "{text:?}: {}", answer.text());
+        assert!(answer.text().contains("rules: []"), "{}", answer.text());
+    }
+    stand.version(1).await;
+
+    // Whoever means it is believed, and the log says what that means.
+    fs::write(&stand.file, "rules: []\n").unwrap();
+    assert_eq!(stand.reload().await.json()["version"], 2);
+    let says = |line: &str| line.contains("WARN") && line.contains("nothing is limited");
+    stand.server.child.wait_for_line(says, PATIENCE).await;
+}
+
+#[tokio::test]
+async fn a_pipe_in_place_of_the_file_is_refused_and_holds_nobody_up() {
+    let mut stand = Stand::start(&rules("5/h")).await;
+    let pipe = stand.directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    fs::rename(&pipe, &stand.file).unwrap();
+    stand.health(|health| health["status"] == "degraded").await;
+    let answer = stand.reload().await;
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("no regular file"), "{}", answer.text());
+    stand.server.child.terminate();
+    let ended = tokio::time::timeout(PATIENCE, stand.server.child.wait()).await;
+    assert!(ended.is_ok_and(|status| status.success()), "{}", stand.server.child.output());
+}
+
+#[tokio::test]
 async fn reload_now_answers_what_came_of_it() {
     let stand = Stand::start(&rules("5/h")).await;
     let answer = stand.reload().await;
@@ -243,6 +277,51 @@ async fn no_bucket_is_refilled_by_a_reload() {
     }
     // A changed limit keeps the share that was left: half of ten is half of twenty.
     assert_eq!(stand.server.peek(r#"{"rule":"api","key":"bob"}"#).await["remaining"], 10);
+}
+
+#[tokio::test]
+async fn what_a_reload_forgets_is_said() {
+    let two = |first: &str, key: &str| {
+        format!(
+            "rules: [{{ name: api, key: '{key}', limits: [{{ limit: 5/h, algorithm: {first} }}, {{ limit: 9/d }}] }}]\n"
+        )
+    };
+    let stand = Stand::start(&two("token_bucket", "{address}")).await;
+    for (text, says) in [
+        (
+            two("sliding_log", "{address}"),
+            vec!["rule \"api\": limits[0] counts by another algorithm (sliding_log, not token_bucket)"],
+        ),
+        (
+            two("sliding_log", "{token|address}"),
+            vec!["rule \"api\": it counts by {token|address}, not {address}"],
+        ),
+        (
+            two("sliding_log", "{token|address}") + "identity: { ipv6_prefix: 48 }\n",
+            vec!["rule \"api\": addresses are grouped otherwise"],
+        ),
+        (
+            "rules: [{ name: api, key: '{token|address}', limit: 5/h }]\nidentity: { ipv6_prefix: 48 }\n"
+                .to_owned(),
+            vec![
+                "limits[0] counts by another algorithm (token_bucket, not sliding_log)",
+                "limits[1] is gone",
+            ],
+        ),
+        ("rules: [{ name: other, limit: 5/h, algorithm: sliding_log }]\n".to_owned(), vec![]),
+    ] {
+        fs::write(&stand.file, &text).unwrap();
+        let answer = stand.reload().await.json();
+        let forgets = answer["forgets"].as_array().unwrap();
+        assert_eq!(forgets.len(), says.len(), "{text}: {answer}");
+        for (forgotten, says) in forgets.iter().zip(says) {
+            let forgotten = forgotten.as_str().unwrap();
+            assert!(forgotten.contains(says) && forgotten.ends_with("is forgotten"), "{forgotten}");
+            let logged = |line: &str| line.contains("WARN") && line.contains(forgotten);
+            stand.server.child.wait_for_line(logged, PATIENCE).await;
+        }
+        assert_eq!(stand.server.admin("/health", "").await.json()["forgets"], answer["forgets"]);
+    }
 }
 
 #[tokio::test]

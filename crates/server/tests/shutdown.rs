@@ -65,7 +65,7 @@ async fn during_the_delay_readiness_fails_and_checks_are_still_answered() {
 
 #[tokio::test]
 async fn who_never_finishes_is_not_waited_for() {
-    let file = config("drain: {timeout: 100ms}");
+    let file = config("rules: []\ndrain: {timeout: 100ms}");
     let mut server = Server::start_with(&["--config", file.path().to_str().unwrap()]).await;
     let mut client = under_way(&server).await;
     server.child.terminate();

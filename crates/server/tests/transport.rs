@@ -187,7 +187,7 @@ async fn what_is_wrong_with_the_files_is_said_where_they_are_named() {
         ),
         (format!("https: {{cert: {cert}, key: {key}}}"), "tls.https", "unknown field: use http, resp, admin"),
     ] {
-        let file = config(&format!("tls: {{{section}}}"));
+        let file = config(&format!("tls: {{{section}}}\nrules: []\n"));
         let (code, output) = refused(&["--config", text(file.path())]).await;
         let found = output.lines().find(|line| line.contains(place));
         assert!(code == 2 && found.is_some_and(|line| line.contains(says)), "{section}\n{output}");

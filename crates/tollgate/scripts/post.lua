@@ -15,23 +15,28 @@ if now == 0 then
 end
 local name, packed = ARGV[1], ARGV[2]
 
+-- Every number of ours is below it; one that is not finite is not ours.
+local EXACT = 9007199254740992
 local version, bytes, last = 0, 0, 0
 local function recount()
   bytes = 0
   for _, value in ipairs(redis.call('HVALS', KEYS[1])) do
-    local ends, length = struct.unpack('<dH', value)
+    -- What is not ours is left alone, and has no end.
+    local ends, length = math.huge, 0
+    if #value >= 12 then ends, length = struct.unpack('<dH', value) end
     if ends <= now then
       redis.call('HDEL', KEYS[1], string.sub(value, 13, 12 + length))
     else
       bytes = bytes + #value
-      last = math.max(last, ends)
+      if ends < EXACT then last = math.max(last, ends) end
     end
   end
 end
 local head = redis.call('GET', KEYS[2])
-if head and #head == 24 then
-  version, bytes, last = struct.unpack('<ddd', head)
-else
+if head and #head == 24 then version, bytes, last = struct.unpack('<ddd', head) end
+local is_ours = version >= 0 and version < EXACT and bytes >= 0 and bytes < EXACT and last >= 0 and last < EXACT
+if not (head and #head == 24 and is_ours) then
+  version, last = 0, 0
   recount()
 end
 

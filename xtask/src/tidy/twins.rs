@@ -21,7 +21,6 @@ const NOT_ALGORITHMS: &[(&str, &str)] = &[
     ("heartbeat", "shows an instance alive"),
     ("library", "registers everything as functions"),
     ("post", "puts a notice on the board"),
-    ("board", "shows the board"),
     ("layout_packed", "loads and saves state as one string"),
     ("layout_hash", "loads and saves state as a hash"),
     ("numbers", "arithmetic that does not fit into a double"),

@@ -75,4 +75,48 @@ mod tests {
         // A burst of 10 and 100 s at 10/s divided by 10.
         assert!((90..=110).contains(&admitted), "admitted {admitted}");
     }
+
+    /// What a share admits at once.
+    fn burst(share: &Algorithm) -> u32 {
+        match share {
+            Algorithm::TokenBucket(bucket) => bucket.capacity.saturating_sub(bucket.reserve),
+            _ => share.limit(),
+        }
+    }
+
+    /// At least one, at least what is asked, and never what the whole limit would not admit either.
+    #[test]
+    fn a_burst_is_divided_but_not_to_nothing_and_not_raised_above_the_whole() {
+        for kind in Kind::ALL {
+            let whole = Algorithm::try_new(kind, Rate::parse("10/h").unwrap(), None, 100).unwrap();
+            for (instances, cost, expected) in [
+                (1, 1, 10),
+                (4, 1, 2),
+                (4, 7, 7),
+                (4, 10, 10),
+                (4, 11, 2),
+                (20, 1, 1),
+                (20, 11, 1),
+                (1, 11, 10),
+                (0, 1, 10),
+            ] {
+                let share = whole.share(instances, Cost::new(cost).unwrap());
+                assert_eq!(burst(&share), expected, "{kind}: {instances} instances, cost {cost}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_of_the_slowest_bucket_still_fits() {
+        // A token a year, and as many of them as fit into 2^51 units.
+        let rate = Rate::try_new(1, Micros(31_622_400_000_000)).unwrap();
+        let whole = Algorithm::try_new(Kind::TokenBucket, rate, Some(71), 0).unwrap();
+        for instances in [1, 100, 100_000, u32::MAX] {
+            let Algorithm::TokenBucket(share) = whole.share(instances, Cost::ONE) else {
+                panic!("a bucket stays one")
+            };
+            let units = u128::from(share.unit) * u128::from(share.capacity);
+            assert!(units <= u128::from(SHARE_UNITS_MAX) && share.unit >= 31_622_400_000_000, "{share:?}");
+        }
+    }
 }

@@ -116,11 +116,16 @@ impl Index {
     pub(super) fn candidates(&self, attributes: &dyn Attributes) -> Places {
         let mut found = self.always.clone();
         if !self.whole_paths.is_empty() || !self.path_heads.is_empty() {
-            self.by_path(attributes, &mut found);
+            attributes.any(&Attribute::Path, &mut |path| {
+                self.by_path(path, &mut found);
+                false
+            });
         }
         for (attribute, by_value) in &self.values {
-            let places = attributes.text(attribute).and_then(|value| by_value.get(&*value));
-            found.extend(places.into_iter().flatten());
+            attributes.any(attribute, &mut |value| {
+                found.extend(by_value.get(value).into_iter().flatten());
+                false
+            });
         }
         if !self.ranges.is_empty()
             && let Some(address) = attributes.address().map(fold)
@@ -132,7 +137,7 @@ impl Index {
                 }
             }
         }
-        // A rule with two paths may be filed under two beginnings of one.
+        // A rule with two paths may be filed under two beginnings of one, and a call may have two values.
         if found.len() > 1 {
             found.sort_unstable();
             found.dedup();
@@ -140,9 +145,8 @@ impl Index {
         found
     }
 
-    fn by_path(&self, attributes: &dyn Attributes, found: &mut Places) {
-        let Some(path) = attributes.text(&Attribute::Path) else { return };
-        let path = path.strip_suffix('/').unwrap_or(&path);
+    fn by_path(&self, path: &str, found: &mut Places) {
+        let path = path.strip_suffix('/').unwrap_or(path);
         found.extend(self.whole_paths.get(path).into_iter().flatten());
         let mut depths = self.head_depths.iter().copied().peekable();
         // The end of the head that has so many segments is where the next one begins.

@@ -1,7 +1,7 @@
 //! An ask walked through the policy: what the store is to decide, and what is decided already.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::rule::{Mode, Override, Rule, RuleLimit};
 use super::template::Filling;
@@ -168,16 +168,15 @@ impl Policy {
         let mut walk = Walk { policy: self, enforced: Vec::new(), advisory: Vec::new(), blocked: Vec::new() };
         for (at, want) in ask.wants.iter().enumerate() {
             walk.want(at, want)?;
-            let checks = walk.enforced.len().saturating_add(walk.advisory.len());
-            if checks > WANTS_MAX {
-                return Err(AskProblem::TooMany { wants: checks });
+            if walk.enforced.len() > WANTS_MAX {
+                return Err(AskProblem::TooMany { wants: walk.enforced.len() });
             }
         }
         let Walk { enforced, advisory, blocked, .. } = walk;
         if ask.wants.len() > 1 {
             check_repetition(&enforced)?;
-            check_repetition(&advisory)?;
         }
+        let advisory = advisable(advisory, ask.wants.len() > 1);
         Ok(Matched { enforced: enforced.into_iter().collect(), advisory, blocked })
     }
 }
@@ -317,6 +316,17 @@ fn check_key(at: usize, key: &[u8]) -> Result<(), AskProblem> {
         bytes if bytes > SUBJECT_BYTES_MAX => Err(AskProblem::LongKey { at, bytes }),
         _ => Ok(()),
     }
+}
+
+/// What only watches never keeps an ask from being answered: of two on one key the first speaks, and
+/// beyond what an ask may carry none does.
+fn advisable(mut advisory: Vec<Entry<'_>>, may_repeat: bool) -> Vec<Entry<'_>> {
+    if may_repeat && advisory.len() > 1 {
+        let mut seen: HashSet<(&Scope, Vec<u8>)> = HashSet::with_capacity(advisory.len());
+        advisory.retain(|entry| seen.insert((entry.scope, entry.subject.to_vec())));
+    }
+    advisory.truncate(WANTS_MAX);
+    advisory
 }
 
 /// A store is never asked for one key twice at once.

@@ -137,15 +137,14 @@ impl CostBy {
             }
             CostBy::Number { from, max, default } => {
                 let value = attributes.and_then(|known| known.text(from));
-                // A number too large to be one is as large as it may be, and not the default.
-                let number = value.and_then(|value| match value.parse::<u64>() {
-                    Ok(number) => Some(u32::try_from(number).unwrap_or(u32::MAX)),
-                    Err(_) if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) => {
-                        Some(u32::MAX)
-                    }
-                    Err(_) => None,
-                });
-                number.map_or(*default, |number| Cost::new(number).unwrap_or(Cost::ONE).min(*max))
+                // What is there and is no number costs the most: a caller must not choose the default.
+                value.map_or(*default, |value| {
+                    let number = value
+                        .trim()
+                        .parse::<u64>()
+                        .map_or(u32::MAX, |number| u32::try_from(number).unwrap_or(u32::MAX));
+                    Cost::new(number).unwrap_or(Cost::ONE).min(*max)
+                })
             }
         };
         Cost::new(each.get().saturating_mul(times.get())).unwrap_or(Cost::ONE)

@@ -164,10 +164,14 @@ fn write_value(attribute: &Attribute, filling: Filling<'_>, is_plain: bool, out:
             return true;
         }
         Attribute::Parameter(name) => {
-            let Some(path) = filling.attributes.text(&Attribute::Path) else { return false };
-            let value = filling.paths.iter().find_map(|pattern| pattern.parameter(&path, name));
-            let Some(value) = value else { return false };
-            Cow::Owned(value.to_owned())
+            let mut found = None;
+            filling.attributes.any(&Attribute::Path, &mut |path| {
+                let value = filling.paths.iter().find_map(|pattern| pattern.parameter(path, name));
+                found = value.map(str::to_owned);
+                found.is_some()
+            });
+            let Some(value) = found else { return false };
+            Cow::Owned(value)
         }
         other => match filling.attributes.text(other) {
             Some(value) => value,

@@ -125,11 +125,11 @@ impl Condition {
             Accepts::Addresses { set, .. } => {
                 attributes.address().is_some_and(|address| set.contains(address))
             }
-            Accepts::Paths(paths) => attributes
-                .text(&self.attribute)
-                .is_some_and(|path| paths.iter().any(|one| one.matches(&path))),
-            Accepts::Texts { exact, globs } => attributes.text(&self.attribute).is_some_and(|text| {
-                exact.contains(&*text) || globs.iter().any(|pattern| pattern.matches(&text))
+            Accepts::Paths(paths) => {
+                attributes.any(&self.attribute, &mut |path| paths.iter().any(|one| one.matches(path)))
+            }
+            Accepts::Texts { exact, globs } => attributes.any(&self.attribute, &mut |text| {
+                exact.contains(text) || globs.iter().any(|pattern| pattern.matches(text))
             }),
         }
     }

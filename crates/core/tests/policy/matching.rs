@@ -131,7 +131,8 @@ fn costs_come_from_the_rule_and_the_ask() {
         (number.clone(), call(&[("header.x-units", "700")]), 1, 50),
         (number.clone(), call(&[("header.x-units", "99999999999999999999999")]), 1, 50),
         (number.clone(), call(&[("header.x-units", "0")]), 1, 1),
-        (number.clone(), call(&[("header.x-units", "-3")]), 1, 2),
+        (number.clone(), call(&[("header.x-units", "-3")]), 1, 50),
+        (number.clone(), call(&[("header.x-units", "1e1")]), 1, 50),
         (number, call(&[]), 1, 2),
         (CostBy::Fixed(Cost::new(u32::MAX).unwrap()), call(&[]), 2, u32::MAX),
     ] {
@@ -269,6 +270,68 @@ fn what_only_watches_stands_beside_what_refuses() {
     assert_eq!(roles, expected);
     let rule = &policy.rules()[0];
     assert_ne!(rule.candidate()[0].scope(), rule.limits()[0].scope(), "a candidate has state of its own");
+}
+
+#[test]
+fn what_only_watches_makes_no_ask_too_large_or_contradictory() {
+    let watching = |n: usize| {
+        let rule = Rule::builder(&format!("w{n}")).key(key("everyone")).limits(vec![bucket("1/s")]);
+        rule.mode(Mode::Shadow).build().unwrap()
+    };
+    let enforced = Rule::builder("api").key(key("{tier}")).limits(vec![bucket("10/s")]).build().unwrap();
+    let policy = Policy::try_new(1, (0..70).map(watching).chain([enforced]).collect()).unwrap();
+    let (one, two) = (call(&[("tier", "a")]), call(&[("tier", "b")]));
+    let wants = [want(By::Attributes(&one), "", 1), want(By::Attributes(&two), "", 1)];
+    let matched = policy.matched(&Ask { wants: &wants }).unwrap();
+    assert_eq!((matched.enforced.len(), matched.advisory.len()), (2, 64));
+}
+
+/// A call that says some things twice.
+#[derive(Debug)]
+struct Twice(Known, Known);
+
+impl Attributes for Twice {
+    fn text(&self, attribute: &tollgate_core::attributes::Attribute) -> Option<std::borrow::Cow<'_, str>> {
+        self.0.text(attribute)
+    }
+
+    fn any(
+        &self,
+        attribute: &tollgate_core::attributes::Attribute,
+        is_meant: &mut dyn FnMut(&str) -> bool,
+    ) -> bool {
+        self.0.any(attribute, is_meant) || self.1.any(attribute, is_meant)
+    }
+
+    fn address(&self) -> Option<core::net::IpAddr> {
+        self.0.address()
+    }
+}
+
+#[test]
+fn nobody_slips_past_a_rule_by_saying_something_twice() {
+    let rule = |name: &str, when: When, template: &str| {
+        Rule::builder(name).when(when).key(key(template)).limits(vec![bucket("10/s")]).build().unwrap()
+    };
+    let policy = Policy::builder(1)
+        .rules(vec![
+            rule("tenant", when(&[("header.x-tenant", &["acme"])]), "{header.x-tenant}"),
+            rule("user", when(&[("path", &["/api/users/{user}"])]), "{path.user}"),
+            rule("glob", when(&[("header.x-tenant", &["ac*"])]), "k"),
+        ])
+        .deny(List { conditions: vec![condition("header.user-agent", &["BadBot"])], keys: vec![] })
+        .build()
+        .unwrap();
+    let twice = Twice(
+        call(&[("header.x-tenant", "other"), ("path", "/api%2Fusers/7")]),
+        call(&[("header.x-tenant", "acme"), ("path", "/api/users/7")]),
+    );
+    let met: Vec<_> = met(&policy, &twice).into_iter().map(|row| (row.0, row.1)).collect();
+    let expected = [("tenant", "other"), ("user", "7"), ("glob", "k")];
+    assert_eq!(met, expected.map(|(rule, key)| (rule.to_owned(), key.to_owned())));
+    let bot = Twice(call(&[("header.user-agent", "x")]), call(&[("header.user-agent", "BadBot")]));
+    let wants = [want(By::Attributes(&bot), "", 1)];
+    assert_eq!(policy.matched(&Ask { wants: &wants }).unwrap().blocked.len(), 1);
 }
 
 #[test]

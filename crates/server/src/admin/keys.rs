@@ -1,5 +1,7 @@
 //! One key under one rule: what is left of it, and making it whole.
 
+use std::sync::Arc;
+
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use tollgate::core::decision::Outcome;
@@ -8,6 +10,7 @@ use tollgate::engine::ForgetError;
 use tollgate::{Answer as Answered, Ask, By, Cost, Policy, Source, Want};
 
 use super::{Admin, overrides};
+use crate::config::policy::subject;
 use crate::limit::rate_in_words;
 use crate::net::Answer;
 use crate::net::problem::Problem;
@@ -15,7 +18,7 @@ use crate::overrides::Target;
 
 /// What is left of each limit, and which override holds. Spends nothing.
 pub(super) async fn look_up(admin: &Admin, target: &Target) -> Result<Answer, Problem> {
-    let policy = known_rule(admin, &target.rule)?;
+    let policy = known_key(admin, target)?;
     let wants = [want(target)];
     let ask = Ask { wants: &wants };
     let verdict = admin.engine.peek_under(policy.clone(), &ask).await;
@@ -69,7 +72,7 @@ pub(super) async fn look_up(admin: &Admin, target: &Target) -> Result<Answer, Pr
 
 /// Makes every limit of a key whole, in the store: on all instances at once.
 pub(super) async fn reset(admin: &Admin, target: &Target) -> Result<Answer, Problem> {
-    known_rule(admin, &target.rule)?;
+    known_key(admin, target)?;
     let wants = [want(target)];
     match admin.engine.forget(&Ask { wants: &wants }).await {
         Ok(()) => {
@@ -91,12 +94,15 @@ pub(super) async fn reset(admin: &Admin, target: &Target) -> Result<Answer, Prob
     }
 }
 
-/// The policy in force, if it has the rule.
-pub(super) fn known_rule(admin: &Admin, rule: &str) -> Result<std::sync::Arc<Policy>, Problem> {
+/// The policy in force, if it has the rule and the key can be one of its keys.
+pub(super) fn known_key(admin: &Admin, target: &Target) -> Result<Arc<Policy>, Problem> {
     let policy = admin.engine.policy();
-    if policy.rule(rule).is_none() {
-        return Err(Problem::unchanged("rule", format!("unknown rule \"{}\"", super::query::clip(rule))));
-    }
+    let Some(rule) = policy.rule(&target.rule) else {
+        let why = format!("unknown rule \"{}\"", super::query::clip(&target.rule));
+        return Err(Problem::unchanged("rule", why));
+    };
+    subject::check(rule.key(), policy.grouping(), &target.key)
+        .map_err(|why| Problem::unchanged("key", why))?;
     Ok(policy)
 }
 

@@ -14,13 +14,14 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, ORIGIN};
 use hyper::{Method, Request, Response, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use crate::engine::Engine;
+use crate::facing::Facing;
 use crate::net::Answer;
 use crate::net::gate::Gate;
 use crate::net::peer::Peer;
@@ -31,8 +32,7 @@ use crate::reload::Reloader;
 use crate::shutdown::{LifeView, Phase};
 use crate::telemetry::Telemetry;
 
-const ROUTES: &str =
-    "this door answers /health, /live, /ready, /metrics, /v1/policy, /v1/keys, /v1/overrides and /v1/reload";
+const ROUTES: &str = "this door answers /health, /live, /ready, /metrics, /v1/policy, /v1/keys, /v1/overrides, /v1/reload and /rlconfig";
 
 /// The longest body: an override with the longest of everything does not come near it.
 const BODY_BYTES_MAX: usize = 32 * 1024;
@@ -78,6 +78,7 @@ enum Route {
     Keys,
     Overrides,
     Reload,
+    RlConfig,
 }
 
 impl Route {
@@ -91,13 +92,17 @@ impl Route {
             "/v1/keys" => Route::Keys,
             "/v1/overrides" => Route::Overrides,
             "/v1/reload" => Route::Reload,
+            // Where envoyproxy/ratelimit has it.
+            "/rlconfig" => Route::RlConfig,
             _ => return None,
         })
     }
 
     const fn methods(self) -> &'static str {
         match self {
-            Route::Live | Route::Ready | Route::Health | Route::Metrics | Route::Policy => "GET, HEAD",
+            Route::Live | Route::Ready | Route::Health | Route::Metrics | Route::Policy | Route::RlConfig => {
+                "GET, HEAD"
+            }
             Route::Keys => "GET, HEAD, DELETE",
             Route::Overrides => "GET, HEAD, PUT, DELETE",
             Route::Reload => "POST",
@@ -125,6 +130,7 @@ impl Admin {
             Route::Health => json(&show::health(self)),
             Route::Policy => json(&show::policy(self)),
             Route::Metrics => self.metrics()?,
+            Route::RlConfig => text(StatusCode::OK, "text/plain; charset=utf-8", show::envoys_limits(self)),
             Route::Reload => reload::now(self).await,
             Route::Keys | Route::Overrides => self.of_keys(route, request).await?,
         })
@@ -141,8 +147,12 @@ impl Admin {
         }
     }
 
+    fn has_envoys_metrics(&self) -> bool {
+        Facing::of(&self.engine.policy()).is_some_and(|facing| facing.rls.has_metrics)
+    }
+
     fn metrics(&self) -> Result<Answer, Problem> {
-        let text_of = self.telemetry.text().map_err(|error| {
+        let text_of = self.telemetry.text(self.has_envoys_metrics()).map_err(|error| {
             let title = "metrics could not be written";
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", title, error.to_string())
         })?;
@@ -151,8 +161,14 @@ impl Admin {
 }
 
 impl Handler for Admin {
+    type Body = Full<Bytes>;
+
     async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
         self.routed(request, peer).await.unwrap_or_else(|problem| problem.answer())
+    }
+
+    fn refuse(&self, problem: &Problem) -> Answer {
+        problem.answer()
     }
 }
 

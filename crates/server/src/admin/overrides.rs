@@ -9,7 +9,7 @@ use tollgate::core::policy::Override;
 use tollgate::core::store::StoreError;
 use tollgate::{Micros, Policy, clock};
 
-use super::keys::known_rule;
+use super::keys::known_key;
 use super::query::{check_key, clip};
 use super::show::when;
 use super::{Admin, hashed};
@@ -37,7 +37,7 @@ const FIELDS: [&str; 10] =
 /// Makes an override.
 pub(super) async fn put(admin: &Admin, body: &[u8]) -> Result<Answer, Problem> {
     let Wanted { target, change, keep_for, places } = read(body)?;
-    let policy = known_rule(admin, &target.rule)?;
+    let policy = known_key(admin, &target)?;
     if let Some(rule) = policy.rule(&target.rule) {
         change.build(rule, admin.log_max).map_err(|misfit| blame(&misfit, &places))?;
     }

@@ -24,12 +24,13 @@ pub(super) async fn now(admin: &Admin) -> Answer {
 }
 
 fn done(result: &str, in_force: &InForce) -> Value {
-    let InForce { version, digest, loaded: _, restart_needed } = in_force;
+    let InForce { version, digest, loaded: _, restart_needed, forgets } = in_force;
     json!({
         "result": result,
         "version": version,
         "sha256": digest.to_string(),
         "restart_needed": restart_needed,
+        "forgets": forgets,
     })
 }
 

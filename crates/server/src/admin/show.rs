@@ -1,5 +1,7 @@
 //! Health and policy as JSON documents.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 use tollgate::core::policy::{List, Mode, Rule, RuleLimit};
 use tollgate::store::AnyStore;
@@ -7,8 +9,11 @@ use tollgate::{Micros, OnOutage, Policy};
 
 use super::Admin;
 use super::reload::problems;
+use crate::config::policy::print;
+use crate::facing::Facing;
 use crate::limit::rate_in_words;
 use crate::reload::{Failure, InForce};
+use crate::rls::{Limit, LimitSpec, Unit};
 use crate::shutdown::Phase;
 
 /// How the server is doing. Degraded is not down: rules still answer, by their `on_outage`.
@@ -56,6 +61,7 @@ pub(super) fn health(admin: &Admin) -> Value {
         "instances": health.instances,
         "policy_version": health.policy_version,
         "policy_sha256": reloads.in_force.digest.to_string(),
+        "forgets": reloads.in_force.forgets,
         "overrides": overrides.known.len(),
         "refused_file": refused,
     })
@@ -79,7 +85,7 @@ fn on_outage_in_words(policy: &Policy, otherwise: OnOutage) -> String {
 pub(super) fn policy(admin: &Admin) -> Value {
     let policy = admin.engine.policy();
     let reloads = admin.reloader.status();
-    let InForce { version: _, digest, loaded, restart_needed } = &reloads.in_force;
+    let InForce { version: _, digest, loaded, restart_needed, forgets: _ } = &reloads.in_force;
     let rules: Vec<Value> =
         policy.rules().iter().map(|one| rule(one, admin.about.on_outage).into()).collect();
     json!({
@@ -91,6 +97,8 @@ pub(super) fn policy(admin: &Admin) -> Value {
         "allow": entries(policy.allow()),
         "deny": entries(policy.deny()),
         "rules": rules,
+        // The whole of it, as a file that says the same.
+        "yaml": print(&policy, admin.about.on_outage),
     })
 }
 
@@ -147,4 +155,23 @@ pub(super) fn limits(limits: &[RuleLimit]) -> Value {
 pub(super) fn when(at: Micros) -> String {
     let seconds = i64::try_from(at.0 / 1_000_000).unwrap_or(i64::MAX);
     jiff::Timestamp::from_second(seconds).map_or_else(|_| "unknown".to_owned(), |at| at.to_string())
+}
+
+/// The limits of envoyproxy/ratelimit's YAML, a line each, as that program shows them.
+pub(super) fn envoys_limits(admin: &Admin) -> String {
+    let policy = admin.engine.policy();
+    let Some(dialect) = Facing::of(&policy).and_then(|facing| facing.rls.dialect.as_ref()) else {
+        return String::new();
+    };
+    let line = |limit: &Arc<Limit>| {
+        let unit = |unit: Option<Unit>| unit.map_or("UNKNOWN", Unit::name);
+        let (unit, count) = match &limit.spec {
+            LimitSpec::Unlimited => ("UNKNOWN", 0),
+            LimitSpec::Nothing { unit: of, .. } => (unit(*of), 0),
+            LimitSpec::Rate { unit: of, requests_per_unit, .. } => (unit(*of), *requests_per_unit),
+        };
+        let (path, shadow, quota) = (&limit.path, limit.is_shadow, limit.is_quota);
+        format!("{path}: unit={unit} requests_per_unit={count}, shadow_mode: {shadow}, quota_mode: {quota}\n")
+    };
+    dialect.limits().into_iter().map(line).collect()
 }

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::config::{Config, LogFormat, Overrides};
+use crate::config::{Config, LogFormat, Overrides, environment};
 use crate::{run, telemetry};
 
 const AFTER_HELP: &str = "\
 Every flag has an environment variable, TOLLGATE_ and its name in capitals (TOLLGATE_REDIS,
 TOLLGATE_LOG_FORMAT). A flag wins over its variable, and both over the file. A door is at ADDRESS:PORT, at
 unix:/path/to.sock, or closed with `off`. TLS and the PROXY protocol are set in the file.
+
+Rules, identity and answer are read again when the file changes, on SIGHUP and on POST /v1/reload at the admin
+door; key files on the latter two.
 
 Off loopback the admin door needs --admin-token, and on the others refunds and inline limits (CL.THROTTLE is
 one) need --token, because they can undo a limit; a client certificate does, too. Better give tokens by
@@ -28,6 +31,11 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     config: Option<PathBuf>,
 
+    /// A directory of envoyproxy/ratelimit's YAML: its limits answer Envoy, in the place of the rules; its
+    /// environment (REDIS_URL, GRPC_PORT and so on) is understood, too.
+    #[arg(long, value_name = "DIR", env = "TOLLGATE_ENVOY_CONFIG")]
+    envoy_config: Option<PathBuf>,
+
     // Not a doc comment: rustdoc would take the brackets for links.
     #[arg(long, value_name = "URL", env = "TOLLGATE_REDIS", hide_env_values = true, help = REDIS_HELP)]
     redis: Option<String>,
@@ -36,7 +44,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_HTTP")]
     http: Option<String>,
 
-    /// The gRPC door: comes with a later release [default: off].
+    /// The gRPC door: Envoy's rate-limit service and our own [default: 127.0.0.1:8081].
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_GRPC")]
     grpc: Option<String>,
 
@@ -44,7 +52,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_RESP")]
     resp: Option<String>,
 
-    /// Health, readiness, metrics and policy [default: 127.0.0.1:9180].
+    /// Health, metrics, policy, keys, overrides and reload [default: 127.0.0.1:9180].
     #[arg(long, value_name = "ADDR", env = "TOLLGATE_ADMIN")]
     admin: Option<String>,
 
@@ -56,7 +64,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", env = "TOLLGATE_WORKERS", value_parser = workers)]
     workers: Option<NonZeroUsize>,
 
-    /// The token for refunds and inline limits: a bearer token over HTTP, the password of AUTH over RESP.
+    /// The token for refunds and inline limits: a bearer token over HTTP and gRPC, the password of AUTH over RESP.
     #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
     token: Option<String>,
 
@@ -99,6 +107,9 @@ impl Serve {
     fn overrides(self) -> Overrides {
         Overrides {
             file: self.config,
+            // Names such as PORT and HOST may mean anything to anybody else.
+            environment: self.envoy_config.as_ref().map(|_| environment::of_process()).unwrap_or_default(),
+            envoy_config: self.envoy_config,
             redis: self.redis,
             http: self.http,
             grpc: self.grpc,

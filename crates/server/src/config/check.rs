@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tollgate::store::redis::Secret;
 
-use super::policy::PolicyConfig;
 use super::problems::{Place, Problems};
 use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
-    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, identity, listen,
-    policy, redis,
+    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, envoy, identity,
+    listen, policy, redis,
 };
+use crate::facing::Facing;
 use crate::limit::SLIDING_LOG_MAX;
 
 /// The words `on_outage` knows.
@@ -29,12 +29,19 @@ const RESP_IDLE_MAX: Duration = Duration::from_hours(24);
 const TOKEN_BYTES_MIN: usize = 16;
 
 /// Checks a whole file and what overrides it.
-pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) -> Option<Config> {
+pub(super) fn config(
+    tree: Tree,
+    overrides: Overrides,
+    files: Option<&[(String, String)]>,
+    problems: &mut Problems,
+) -> Option<Config> {
     let mut root = Section::open("", tree, problems);
 
     let limits = limits(root.section("limits"));
     let (facing, grouping) = identity::check(&mut root);
-    let policy = PolicyConfig { grouping, ..policy::check(&mut root, limits.sliding_log_max) };
+    let (rls, warnings) = envoy::check(root.section("envoy"), files, limits.sliding_log_max);
+    let facing = Facing { rls, ..facing };
+    let policy = policy::check(&mut root, limits.sliding_log_max, grouping);
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
     let listen = listen::doors(root.section("listen"), &overrides);
@@ -66,6 +73,7 @@ pub(super) fn config(tree: Tree, overrides: Overrides, problems: &mut Problems) 
         log,
         drain,
         tokens,
+        warnings,
     })
 }
 

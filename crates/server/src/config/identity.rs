@@ -1,6 +1,6 @@
 //! The `identity` and `answer` sections: how callers are told apart, and how they are answered over HTTP.
 
-use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use tollgate::answer::{Fields, Older, Style};
@@ -10,9 +10,15 @@ use tollgate::identity::{Forwarding, Identity, IdentityBuilder, TokenSource};
 
 use super::section::{At, Section, clip};
 use crate::facing::Facing;
+use crate::file;
+use crate::rls::Settings;
 
 /// Whose forwarding header is believed unless the file says otherwise: whoever is on this machine.
 const TRUSTED: [&str; 3] = ["127.0.0.0/8", "::1", "unix"];
+
+/// What `forwarding` may be: headers as people spell them.
+pub(super) const FORWARDING: [&str; 5] =
+    ["x-forwarded-for", "X-Forwarded-For", "forwarded", "Forwarded", "none"];
 
 /// The largest file of keys.
 const KEYS_BYTES_MAX: u64 = 1 << 20;
@@ -20,7 +26,7 @@ const KEYS_BYTES_MAX: u64 = 1 << 20;
 /// Reads both sections.
 pub(super) fn check(root: &mut Section<'_>) -> (Facing, Grouping) {
     let (identity, grouping) = identity(root.section("identity"));
-    (Facing { identity, style: style(root.section("answer")) }, grouping)
+    (Facing { identity, style: style(root.section("answer")), rls: Settings::default() }, grouping)
 }
 
 fn identity(mut section: Section<'_>) -> (Identity, Grouping) {
@@ -42,9 +48,8 @@ fn identity(mut section: Section<'_>) -> (Identity, Grouping) {
             }
         }
     }
-    if let Some(forwarding) =
-        section.word("forwarding", "x-forwarded-for, forwarded or none", Forwarding::parse)
-    {
+    let forwarding = |name: &str| FORWARDING.contains(&name).then(|| Forwarding::parse(name)).flatten();
+    if let Some(forwarding) = section.word("forwarding", "x-forwarded-for, forwarded or none", forwarding) {
         builder = builder.forwarding(forwarding.value);
     }
     if let Some(texts) = section.texts("tokens") {
@@ -120,11 +125,8 @@ fn jwt(mut section: Section<'_>, mut builder: IdentityBuilder) -> IdentityBuilde
 }
 
 fn verifier(signing: Signing, kind: &str, path: &str) -> Result<Verifier, String> {
-    let size = fs::metadata(path).map_err(|error| format!("cannot read {}: {error}", clip(path)))?.len();
-    if size > KEYS_BYTES_MAX {
-        return Err(format!("{} has {size} bytes: more than {KEYS_BYTES_MAX} are no keys", clip(path)));
-    }
-    let bytes = fs::read(path).map_err(|error| format!("cannot read {}: {error}", clip(path)))?;
+    let bytes = file::read(Path::new(path), KEYS_BYTES_MAX)
+        .map_err(|error| format!("cannot read {}: {error}", clip(path)))?;
     let read: fn(Signing, &[u8]) -> Result<Verifier, KeyError> = match kind {
         "public_key_file" => Verifier::from_pem,
         "jwks_file" => Verifier::from_jwks,

@@ -14,6 +14,7 @@ use crate::net::tls::{ClientCertificates, TlsFiles};
 use tollgate::core::address::Cidr;
 
 const HTTP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const GRPC: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const RESP: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 6380);
 const ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
 
@@ -31,18 +32,17 @@ pub(super) fn doors(mut section: Section<'_>, overrides: &Overrides) -> Listen {
         };
         let endpoint = match (text.as_str(), name) {
             ("off", _) => Ok(None),
-            (_, "grpc") => Err("the gRPC door comes with a later release; use --grpc off".to_owned()),
             _ => endpoint(&text).map(Some),
         };
         section.problems().keep(place, &path, endpoint).flatten()
     };
     let http = door("http", "--http", overrides.http.as_ref(), Some(Endpoint::Tcp(HTTP)));
-    door("grpc", "--grpc", overrides.grpc.as_ref(), None);
+    let grpc = door("grpc", "--grpc", overrides.grpc.as_ref(), Some(Endpoint::Tcp(GRPC)));
     let resp = door("resp", "--resp", overrides.resp.as_ref(), Some(Endpoint::Tcp(RESP)));
     let admin = door("admin", "--admin", overrides.admin.as_ref(), Some(Endpoint::Tcp(ADMIN)));
     let proxies = proxies(&mut section);
     section.close();
-    Listen { http, resp, admin, proxies }
+    Listen { http, grpc, resp, admin, proxies }
 }
 
 /// A place to listen at. Names are not resolved: where we listen must not depend on a resolver.
@@ -89,10 +89,11 @@ fn proxies(section: &mut Section<'_>) -> Proxies {
 /// Checks the certificates of the doors, to the last byte: a door that cannot greet anybody is closed.
 pub(super) fn tls(mut section: Section<'_>) -> TlsConfig {
     let http = files(section.section("http"));
+    let grpc = files(section.section("grpc"));
     let resp = files(section.section("resp"));
     let admin = files(section.section("admin"));
     section.close();
-    TlsConfig { http, resp, admin }
+    TlsConfig { http, grpc, resp, admin }
 }
 
 fn files(mut section: Section<'_>) -> Option<TlsFiles> {

@@ -1,11 +1,12 @@
 //! Configuration: as written, then checked, then trusted.
 //!
-//! `tree` is the file as it stands, `section` reads it field by field, `check`, `identity`, `listen`, `policy` and
+//! `tree` is the file as it stands, `section` reads it field by field, `check`, `envoy`, `identity`, `listen`, `policy` and
 //! `redis` turn it into types the rest of the program can trust, and `problems` collects all that is wrong. `source`
 //! is the text before any of that. Flags and `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
 //! certificates are read, to say what is wrong with them, and forgotten.
 
 mod check;
+mod envoy;
 mod identity;
 mod listen;
 pub(crate) mod policy;
@@ -16,6 +17,7 @@ mod section;
 mod source;
 mod tree;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,10 +30,11 @@ use crate::facing::Facing;
 use crate::net::bind::Endpoint;
 use crate::net::open::Proxies;
 use crate::net::tls::TlsFiles;
+pub(crate) use envoy::environment;
 use policy::PolicyConfig;
 pub(crate) use problems::Problems;
 pub(crate) use section::parse_span;
-pub(crate) use source::{Digest, Source};
+pub(crate) use source::{Digest, Source, files_of};
 
 /// The configuration that is in force when no file is given, and the documentation of all others.
 pub(crate) const DEFAULT: &str = include_str!("default.yaml");
@@ -56,15 +59,18 @@ pub(crate) struct Config {
     /// One thread each, which serves its share of every door that takes checks.
     pub(crate) workers: NonZeroUsize,
     pub(crate) tokens: Tokens,
+    /// What is no mistake and should be known all the same.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Where the doors are; `None` is a closed one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listen {
     pub(crate) http: Option<Endpoint>,
+    pub(crate) grpc: Option<Endpoint>,
     pub(crate) resp: Option<Endpoint>,
     pub(crate) admin: Option<Endpoint>,
-    /// Whose PROXY header the HTTP door believes.
+    /// Whose PROXY header the HTTP and gRPC doors believe.
     pub(crate) proxies: Proxies,
 }
 
@@ -72,6 +78,7 @@ pub(crate) struct Listen {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TlsConfig {
     pub(crate) http: Option<TlsFiles>,
+    pub(crate) grpc: Option<TlsFiles>,
     pub(crate) resp: Option<TlsFiles>,
     pub(crate) admin: Option<TlsFiles>,
 }
@@ -145,6 +152,10 @@ pub(crate) struct Tokens {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overrides {
     pub(crate) file: Option<PathBuf>,
+    /// The directory of envoyproxy/ratelimit's YAML.
+    pub(crate) envoy_config: Option<PathBuf>,
+    /// What envoyproxy/ratelimit's environment says; empty without that directory.
+    pub(crate) environment: BTreeMap<String, String>,
     pub(crate) redis: Option<String>,
     pub(crate) http: Option<String>,
     pub(crate) grpc: Option<String>,
@@ -178,21 +189,33 @@ pub(crate) enum ConfigError {
 impl Config {
     /// Reads and checks the file and what overrides it; the digest says which text it was.
     pub(crate) fn load(overrides: Overrides) -> Result<(Config, Digest), ConfigError> {
-        let source = Source::read(overrides.file.as_deref())?;
-        let config = Config::parse(&source.name, &source.text, overrides).map_err(ConfigError::Refused)?;
+        let source = Source::read(overrides.file.as_deref(), overrides.envoy_config.as_deref())?;
+        let config = Config::check(&source, overrides).map_err(ConfigError::Refused)?;
         Ok((config, source.digest()))
     }
 
-    /// Checks a text. No side effects: the same code serves start and reload.
-    pub(crate) fn parse(name: &str, text: &str, overrides: Overrides) -> Result<Config, Problems> {
-        let mut problems = Problems::in_file(name);
-        let tree = tree::Tree::parse(text, &mut problems);
-        let config = tree.and_then(|tree| check::config(tree, overrides, &mut problems));
+    /// Checks what was read. No side effects: the same code serves start and reload.
+    pub(crate) fn check(source: &Source, overrides: Overrides) -> Result<Config, Problems> {
+        let mut problems = Problems::in_file(&source.name);
+        let tree = tree::Tree::parse(&source.text, &mut problems);
+        let config = tree.and_then(|mut tree| {
+            let ignored = environment::apply(&overrides.environment, &mut tree, &mut problems);
+            let mut config = check::config(tree, overrides, source.envoy.as_deref(), &mut problems)?;
+            config.warnings.extend(ignored);
+            Some(config)
+        });
         problems.into_result(config)
     }
 
-    /// The sections in which two configurations differ and that hold from start to end: only the rules can
-    /// be put in force while the server runs.
+    /// Checks a text alone.
+    #[cfg(test)]
+    pub(crate) fn parse(name: &str, text: &str, overrides: Overrides) -> Result<Config, Problems> {
+        let source = Source { name: name.to_owned(), text: text.to_owned(), envoy: None };
+        Config::check(&source, overrides)
+    }
+
+    /// The sections in which two configurations differ and that hold from start to end: only the policy, and how
+    /// callers are seen and answered, can be put in force while the server runs.
     pub(crate) fn differs_in(&self, other: &Config) -> Vec<&'static str> {
         // Flags do not change while we run, so what only they can set is not looked at.
         let Config {
@@ -201,6 +224,7 @@ impl Config {
             facing: _,
             workers: _,
             tokens: _,
+            warnings: _,
             listen,
             redis,
             outage,

@@ -4,6 +4,7 @@
 //! never stops at the first.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Where something stands: in the file by line and column, on the command line or in the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,8 @@ impl Place {
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
+    /// The file it stands in, if it is another than the rest.
+    file: Option<Arc<str>>,
     pub(crate) place: Place,
     /// `rules[2].limit`; empty for the whole file.
     pub(crate) path: String,
@@ -38,13 +41,25 @@ pub(crate) struct Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Problems {
     file: String,
+    /// The file being read, if it is another.
+    inside: Option<Arc<str>>,
     found: Vec<Problem>,
 }
 
 impl Problems {
     /// No problems yet, in the file of that name.
     pub(crate) fn in_file(file: &str) -> Problems {
-        Problems { file: file.to_owned(), found: Vec::new() }
+        Problems { file: file.to_owned(), inside: None, found: Vec::new() }
+    }
+
+    /// What comes now stands in another file.
+    pub(crate) fn enter(&mut self, file: &str) {
+        self.inside = Some(file.into());
+    }
+
+    /// What comes now stands in the first file again.
+    pub(crate) fn leave(&mut self) {
+        self.inside = None;
     }
 
     /// How many there are so far.
@@ -54,7 +69,8 @@ impl Problems {
 
     /// Records a problem.
     pub(crate) fn add(&mut self, place: Place, path: &str, what: impl Into<String>) {
-        self.found.push(Problem { place, path: path.to_owned(), what: what.into() });
+        let file = self.inside.clone();
+        self.found.push(Problem { file, place, path: path.to_owned(), what: what.into() });
     }
 
     /// Records the error, if it is one, and yields the value, if there is one.
@@ -74,7 +90,7 @@ impl Problems {
 
     /// Where one of them stands, in words: `policy.yaml:4:12`, or the flag.
     pub(crate) fn place_of(&self, problem: &Problem) -> String {
-        problem.place.in_file(&self.file)
+        problem.place.in_file(problem.file.as_deref().unwrap_or(&self.file))
     }
 
     /// The value, if nothing was wrong with it or anything else.
@@ -82,7 +98,7 @@ impl Problems {
         match value {
             Some(value) if self.found.is_empty() => Ok(value),
             _ => {
-                self.found.sort_by_key(|problem| problem.place);
+                self.found.sort_by(|one, other| (&one.file, one.place).cmp(&(&other.file, other.place)));
                 Err(self)
             }
         }
@@ -96,7 +112,7 @@ impl fmt::Display for Problems {
             if at > 0 {
                 writeln!(f)?;
             }
-            let Problem { place: _, path, what } = problem;
+            let Problem { file: _, place: _, path, what } = problem;
             write!(f, "{}: ", self.place_of(problem))?;
             if !path.is_empty() {
                 write!(f, "{path}: ")?;

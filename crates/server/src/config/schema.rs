@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::identity::FORWARDING;
+
 /// The schema, as it ships.
 pub(crate) fn text() -> String {
     let mut text = serde_json::to_string_pretty(&schema()).unwrap_or_default();
@@ -21,6 +23,7 @@ fn schema() -> Value {
         ("tests", list(&trial()), "What the rules must do; `tollgate check` runs them."),
         ("identity", identity(), "Who is asking, for the forward-auth door."),
         ("answer", answer(), "What callers are told over HTTP besides the verdict itself."),
+        ("envoy", envoy(), "How Envoy's rate-limit service answers, on the gRPC door."),
         ("redis", redis(), "Where state is shared. Without a url it lives in this process' memory."),
         ("memory", memory(), "The bound on what this process remembers."),
         ("limits", bounds(), "Bounds on what callers may do."),
@@ -32,7 +35,11 @@ fn schema() -> Value {
     if let Value::Object(root) = &mut root {
         root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
         root.insert("title".to_owned(), json!("tollgate.yaml"));
+        root.insert("required".to_owned(), json!(["rules"]));
     }
+    // An empty list is a word; nothing at all is not.
+    root["type"] = json!("object");
+    root["properties"]["rules"]["type"] = json!("array");
     root
 }
 
@@ -109,8 +116,8 @@ fn cost() -> Value {
 fn overrides() -> Value {
     let mut one = limits(&[
         ("key", text_value(), "Whose limit it is."),
-        ("blocked", json!({ "type": "boolean" }), "Refused, whatever is left."),
-        ("unlimited", json!({ "type": "boolean" }), "No limit at all."),
+        ("blocked", truth(), "Refused, whatever is left."),
+        ("unlimited", truth(), "No limit at all."),
     ]);
     one["required"] = json!(["key"]);
     one
@@ -141,7 +148,7 @@ fn conditions(others: &[(&str, Value, &str)]) -> Value {
     json!({
         "type": ["object", "null"],
         "properties": conditions,
-        "patternProperties": { "^(header|query|cookie|claim|descriptor)\\.[!-~]+$": texts(), "^[A-Za-z0-9_:/$-]+$": texts() },
+        "patternProperties": { "^(header|query|cookie|claim|descriptor)\\.[!-~]+$": texts(), "^(?!(key|not)$)[A-Za-z0-9_:/$-]+$": texts() },
         "additionalProperties": false,
     })
 }
@@ -188,16 +195,16 @@ fn redis() -> Value {
         ("layout", words(&["packed", "hash"]), "How buckets are written."),
         (
             "functions",
-            json!({ "type": "boolean" }),
+            truth(),
             "Call functions of a library, which is cheaper; false keeps to scripts (true).",
         ),
-        ("client_time", json!({ "type": "boolean" }), "true where scripts may not call TIME."),
+        ("client_time", truth(), "true where scripts may not call TIME."),
         ("tls_ca", text_value(), "The authority to trust, as a PEM file."),
         ("tls_client_cert", text_value(), "Our certificate, as a PEM file."),
         ("tls_client_key", text_value(), "Its key, as a PEM file."),
         ("deadline", span(), "How long a check waits for Redis before on_outage answers."),
         ("on_outage", words(&["allow", "deny", "local"]), "For rules that name none, and for inline limits."),
-        ("fail_open", json!({ "type": "boolean" }), "true is another way to say on_outage: allow."),
+        ("fail_open", truth(), "true is another way to say on_outage: allow."),
         ("instances", whole(1, u64::from(u32::MAX)), "A local share is computed for at least so many."),
     ])
 }
@@ -221,7 +228,7 @@ fn listen() -> Value {
     let doors = [
         ("http", door("127.0.0.1:8080")),
         ("admin", door("127.0.0.1:9180")),
-        ("grpc", door("off")),
+        ("grpc", door("127.0.0.1:8081")),
         ("resp", door("127.0.0.1:6380")),
     ];
     let doors: Vec<(&str, Value, String)> = doors
@@ -258,11 +265,7 @@ fn identity() -> Value {
     ]);
     section(&[
         ("trusted_proxies", texts(), "Whose forwarding header is believed: networks, or unix."),
-        (
-            "forwarding",
-            words(&["x-forwarded-for", "forwarded", "none"]),
-            "The header they write who called them in.",
-        ),
+        ("forwarding", words(&FORWARDING), "The header they write who called them in."),
         ("tokens", texts(), "Where a token is looked for: bearer, or header.NAME."),
         ("ipv4_prefix", whole(8, 32), "So many bits of a v4 address tell clients apart (32)."),
         ("ipv6_prefix", whole(16, 128), "So many bits of a v6 address tell clients apart (64)."),
@@ -272,7 +275,7 @@ fn identity() -> Value {
 
 fn answer() -> Value {
     section(&[
-        ("ratelimit", json!({ "type": "boolean" }), "RateLimit-Policy and RateLimit (true)."),
+        ("ratelimit", truth(), "RateLimit-Policy and RateLimit (true)."),
         (
             "x_ratelimit",
             words(&["none", "seconds", "unix_time"]),
@@ -293,8 +296,36 @@ fn tls() -> Value {
     };
     section(&[
         ("http", door(), "Of the HTTP door."),
+        ("grpc", door(), "Of the gRPC door."),
         ("resp", door(), "Of the RESP door."),
         ("admin", door(), "Of the admin door."),
+    ])
+}
+
+fn envoy() -> Value {
+    let truth = || json!({ "type": "boolean" });
+    section(&[
+        (
+            "take",
+            words(&["each", "together"]),
+            "Whether descriptors are charged alone (each), or all or none.",
+        ),
+        ("on_outage", words(&["answer", "error"]), "While Redis is away: on_outage's answer, or an error."),
+        (
+            "refused_hits",
+            words(&["counted", "ignored"]),
+            "Whether a refused cost uses up what is left (counted), or leaves it.",
+        ),
+        ("response_headers", truth(), "Whether clients are told their limit in headers."),
+        ("limit_header", text_value(), "The limit's header (RateLimit-Limit)."),
+        ("remaining_header", text_value(), "The header of what is left (RateLimit-Remaining)."),
+        ("reset_header", text_value(), "The header of the seconds until then (RateLimit-Reset)."),
+        ("shadow_mode", truth(), "Whether nobody is refused."),
+        ("quota_mode", truth(), "Whether every limit is a quota."),
+        ("dynamic_metadata", truth(), "Whether the metadata of passed limits is told."),
+        ("merge_domains", truth(), "Whether several files of --envoy-config may have limits of one domain."),
+        ("metrics", truth(), "Whether limits are also counted under envoyproxy/ratelimit's names."),
+        ("near_limit_permille", whole(0, 1000), "The part of a limit above which hits are near it (800)."),
     ])
 }
 
@@ -347,8 +378,14 @@ fn texts() -> Value {
     json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
 }
 
+/// One of these, or nothing.
 fn words(words: &[&str]) -> Value {
-    json!({ "enum": words })
+    let words = words.iter().map(|word| json!(word)).chain([Value::Null]);
+    json!({ "enum": words.collect::<Vec<_>>() })
+}
+
+fn truth() -> Value {
+    json!({ "type": ["boolean", "null"] })
 }
 
 fn whole(least: u64, most: u64) -> Value {
@@ -360,7 +397,8 @@ fn span() -> Value {
 }
 
 fn rate() -> Value {
-    json!({ "type": "string", "pattern": "^ *[0-9]+ */ *[0-9]* *[a-z]+ *$" })
+    const UNITS: &str = "us|ms|s|sec|seconds?|m|min|minutes?|h|hours?|d|days?|w|weeks?";
+    text_of(&format!("^ *[0-9]+ */ *([0-9]* *({UNITS})|1? *month) *$"))
 }
 
 #[cfg(test)]

@@ -168,6 +168,18 @@ impl<'p> Section<'p> {
         }
     }
 
+    /// A text, or a number or truth that is taken for one: whoever writes `value: 443` means "443".
+    pub(super) fn scalar(&mut self, name: &'static str) -> Option<At<String>> {
+        let tree = self.take(name)?;
+        let value = match &tree.node {
+            Node::Text(text) => text.clone(),
+            Node::Whole(number) => number.to_string(),
+            Node::Bool(truth) => truth.to_string(),
+            _ => return self.wrong(name, &tree, "text"),
+        };
+        Some(self.at(name, tree.place, value))
+    }
+
     /// A whole number within bounds.
     pub(super) fn whole(&mut self, name: &'static str, bounds: RangeInclusive<u64>) -> Option<At<u64>> {
         let tree = self.take(name)?;
@@ -253,7 +265,7 @@ impl<'p> Section<'p> {
     fn take(&mut self, name: &'static str) -> Option<Tree> {
         self.known.push(name);
         let at = self.left.iter().position(|(field, _)| field.name == name)?;
-        let (_, tree) = self.left.swap_remove(at);
+        let (_, tree) = self.left.remove(at);
         if matches!(tree.node, Node::Null) {
             return None;
         }

@@ -43,10 +43,16 @@ fn the_defaults_it_documents_are_the_defaults() {
 }
 
 #[test]
-fn an_empty_file_is_everything_at_its_default() {
-    for text in ["", "# nothing\n", "---\n", "{}"] {
-        let config = Config::parse("empty.yaml", text, Overrides::default()).unwrap();
-        assert!(config.policy.rules.is_empty() && config.redis.is_none(), "{text:?}");
+fn a_file_without_rules_says_so_and_else_everything_is_at_its_default() {
+    let config = Config::parse("empty.yaml", "rules: []", Overrides::default()).unwrap();
+    assert!(config.policy.rules.is_empty() && config.redis.is_none());
+    for text in ["", "# nothing\n", "---\n", "{}", "rules:", "rules: ~\n", "deny: {address: [10.0.0.0/8]}"] {
+        let problems = Config::parse("empty.yaml", text, Overrides::default()).unwrap_err().to_string();
+        assert!(
+            problems.ends_with("rules: is missing: write `rules: []` if there are to be none"),
+            "{text:?}: {problems}"
+        );
+        assert_eq!(problems.lines().count(), 1, "{problems}");
     }
 }
 
@@ -58,7 +64,8 @@ fn fail_open_is_another_way_to_say_allow() {
         ("redis: {on_outage: deny, fail_open: false}", OnOutage::Deny),
         ("redis: {on_outage: allow, fail_open: true}", OnOutage::Allow),
     ] {
-        let config = Config::parse("f", text, Overrides::default()).unwrap();
+        let text = format!("rules: []\n{text}");
+        let config = Config::parse("f", &text, Overrides::default()).unwrap();
         assert_eq!(config.outage.on_outage, on_outage, "{text}");
     }
 }

@@ -52,7 +52,7 @@ impl Tree {
         }
         match serde_saphyr::from_str_with_options::<Option<Tree>>(text, options) {
             Ok(Some(tree)) => Some(tree),
-            // An empty file, or nothing but comments: everything at its default.
+            // An empty file, or nothing but comments: it has no fields.
             Ok(None) => Some(Tree { place: Place::File { line: 1, column: 1 }, node: Node::Map(Vec::new()) }),
             Err(error) => {
                 let place = error.location().map_or(Place::File { line: 1, column: 1 }, |at| Place::File {
@@ -63,6 +63,23 @@ impl Tree {
                 None
             }
         }
+    }
+
+    /// Puts a value at a path of fields, in the place of any other.
+    pub(super) fn set(&mut self, path: &[&str], place: Place, node: Node) {
+        let Some((first, rest)) = path.split_first() else {
+            *self = Tree { place, node };
+            return;
+        };
+        if !self.is_map() {
+            self.node = Node::Map(Vec::new());
+        }
+        let Node::Map(fields) = &mut self.node else { return };
+        let at = fields.iter().position(|(field, _)| field.name == **first).unwrap_or_else(|| {
+            fields.push((Field { name: (*first).to_owned(), place }, Tree { place, node: Node::Null }));
+            fields.len() - 1
+        });
+        fields[at].1.set(rest, place, node);
     }
 
     /// Whether this is a mapping.

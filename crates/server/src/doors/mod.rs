@@ -8,5 +8,6 @@
 //! Doors that take checks run on a current-thread runtime per worker with a listener of its own, so
 //! that a check never changes thread.
 
+pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod resp;

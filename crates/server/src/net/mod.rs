@@ -3,6 +3,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod bind;
+pub(crate) mod body;
 pub(crate) mod gate;
 pub(crate) mod open;
 pub(crate) mod peer;

@@ -115,7 +115,8 @@ async fn behind<S: AsyncRead + Unpin>(stream: &mut Ahead<S>, proxy: Peer) -> io:
                 return Ok(match source {
                     Source::Proxy => proxy,
                     Source::Somebody => proxy.for_somebody(),
-                    Source::Client(address) => Peer::at(address),
+                    // Whoever it is, the proxy says so: it is not surely on this machine.
+                    Source::Client(address) => Peer::at(address).for_somebody(),
                 });
             }
         }

@@ -100,6 +100,11 @@ impl Problem {
             .with_header(WWW_AUTHENTICATE, "Bearer realm=\"tollgate\"")
     }
 
+    /// What kind of problem it is, for people.
+    pub(crate) fn title(&self) -> &'static str {
+        self.document.title
+    }
+
     /// The document as text.
     pub(crate) fn document(&self) -> String {
         let Document { status, kind, title, detail, field, .. } = &*self.document;

@@ -7,21 +7,22 @@
 //! hide behind other streams; whoever reads bodies gives each its own time.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::time::{Interval, timeout};
 
-use super::Answer;
 use super::accept::accept;
 use super::bind::Listener;
 use super::open::{Opened, Opening, Version};
@@ -72,8 +73,18 @@ pub(crate) struct Bounds {
 
 /// Turns requests into answers.
 pub(crate) trait Handler: Send + Sync + 'static {
+    /// What an answer carries.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
+
     /// Answers one request of that peer. Never fails: what is wrong with a request is an answer too.
-    fn answer(&self, request: Request<Incoming>, peer: &Peer) -> impl Future<Output = Answer> + Send;
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Answers a request that was not looked at, because this is wrong with it.
+    fn refuse(&self, problem: &Problem) -> Response<Self::Body>;
 
     /// A connection was turned away because there were too many.
     fn turned_away(&self) {}
@@ -158,7 +169,7 @@ impl<H: Handler> Served<H> {
             async move {
                 // HTTP/1.1's reader counts them itself.
                 if request.headers().len() > HEADERS_MAX {
-                    return Ok::<_, Infallible>(too_many_headers());
+                    return Ok::<_, Infallible>(served.handler.refuse(&too_many_headers()));
                 }
                 Ok(served.answer(request).await)
             }
@@ -178,7 +189,7 @@ impl<H: Handler> Served<H> {
         self.drive(pin!(connection), life, idle).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Incoming>) -> Response<H::Body> {
         let answer = self.handler.answer(request, &self.peer).await;
         self.finished.fetch_add(1, Ordering::Relaxed);
         answer
@@ -222,8 +233,8 @@ fn ended_early(ended: Result<(), hyper::Error>) {
     }
 }
 
-fn too_many_headers() -> Answer {
+fn too_many_headers() -> Problem {
     let title = "too many headers; nothing was spent";
     let detail = format!("a request has at most {HEADERS_MAX} headers");
-    Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", title, detail).answer()
+    Problem::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers", title, detail)
 }

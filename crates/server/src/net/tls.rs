@@ -3,8 +3,8 @@
 //!
 //! What a file holds is never said, only what is wrong with it: one of them is a private key.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+use crate::file;
 
 /// HTTP/2 in a TLS handshake (ALPN).
 pub(crate) const H2: &[u8] = b"h2";
@@ -207,12 +209,18 @@ impl Watch {
                 _ = looks.tick() => false,
             };
             for (tls, before) in &mut self.doors {
-                // Order: looked at before it is read, so that a change in between is seen next time.
-                let now = tls.files.look();
-                let is_changed = *before != now;
-                *before = now;
-                if is_asked || is_changed {
-                    tls.reload();
+                let (tls, was) = (Arc::clone(tls), before.clone());
+                // Away from heartbeats and signals: the disk may be slow, or gone.
+                let looked = tokio::task::spawn_blocking(move || {
+                    // Order: looked at before it is read, so that a change in between is seen next time.
+                    let now = tls.files.look();
+                    if is_asked || was != now {
+                        tls.reload();
+                    }
+                    now
+                });
+                if let Ok(now) = looked.await {
+                    *before = now;
                 }
             }
         }
@@ -224,13 +232,7 @@ fn wrong(field: &'static str, path: &Path, why: impl Into<String>) -> TlsError {
 }
 
 fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    let mut bytes = Vec::new();
-    let file = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    file.map_err(|error| wrong(field, path, format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(field, path, format!("is larger than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(bytes)
+    file::read(path, FILE_BYTES_MAX).map_err(|error| wrong(field, path, format!("cannot be read: {error}")))
 }
 
 fn certificates(field: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

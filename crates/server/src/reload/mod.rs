@@ -7,9 +7,12 @@
 //! What else is to change together with the rules (who is believed about the caller, say) travels with
 //! the policy as its companion: see [`PolicyBuilder::companion`](tollgate::core::policy::PolicyBuilder).
 
+mod disk;
+mod forgets;
 mod watch;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::Mutex;
@@ -21,10 +24,14 @@ use crate::engine::Engine;
 use crate::overrides::Overrides as KeyOverrides;
 use crate::telemetry::control::ControlMetrics;
 
+use disk::Disk;
 pub(crate) use watch::watch;
 
 /// The version of the policy a server starts with.
 pub(crate) const FIRST_VERSION: u64 = 1;
+
+/// How long reading and checking may take: beyond it a disk is gone, and not slow.
+const READ_WITHIN: Duration = Duration::from_secs(10);
 
 /// Puts other policies in force.
 #[derive(Debug)]
@@ -38,6 +45,7 @@ pub(crate) struct Reloader {
     metrics: Arc<ControlMetrics>,
     /// What was read last, good or bad. Held by whoever reloads.
     tried: Mutex<Seen>,
+    disk: Mutex<Disk<(Seen, Result<Config, ConfigError>)>>,
     status: ArcSwap<Status>,
 }
 
@@ -61,6 +69,8 @@ pub(crate) struct InForce {
     pub(crate) loaded: Micros,
     /// Sections of the file that say something else than the process runs with.
     pub(crate) restart_needed: Vec<&'static str>,
+    /// What was spent under the policy before and does not count under this one; said until the next reload.
+    pub(crate) forgets: Vec<String>,
 }
 
 /// A reload that was refused.
@@ -125,11 +135,12 @@ impl Reloader {
             digest,
             loaded: clock::wall(),
             restart_needed: Vec::new(),
+            forgets: Vec::new(),
         };
         let status = Status { in_force, failure: None };
-        let tried = Mutex::new(Ok(digest));
+        let (tried, disk) = (Mutex::new(Ok(digest)), Mutex::new(Disk::default()));
         let status = ArcSwap::from_pointee(status);
-        Reloader { engine, flags, started: config, overrides, metrics, tried, status }
+        Reloader { engine, flags, started: config, overrides, metrics, tried, disk, status }
     }
 
     /// What came of the reloads so far.
@@ -140,16 +151,17 @@ impl Reloader {
     /// Reads the file now, and puts it in force if it is good and another.
     pub(crate) async fn reload(&self, trigger: Trigger) -> Outcome {
         let mut tried = self.tried.lock().await;
-        if self.flags.file.is_none() {
+        if self.flags.file.is_none() && self.flags.envoy_config.is_none() {
             tracing::warn!(trigger = trigger.name(), "nothing to reload: the built-in policy has no file");
             return Outcome::NoFile;
         }
         let flags = self.flags.clone();
         // Away from the heartbeats: a file may be large, and its disk slow.
-        let read = tokio::task::spawn_blocking(move || read(flags)).await;
-        let (seen, checked) = read.unwrap_or_else(|_| {
-            let why = "it could not be read to its end".to_owned();
-            (Err(why.clone()), Err(ConfigError::Unreadable { path: "the file".to_owned(), why }))
+        let read = self.disk.lock().await.wait_for(READ_WITHIN, move || read(flags)).await;
+        let (seen, checked) = read.unwrap_or_else(|why| {
+            let path = self.flags.file.as_ref().map_or_else(String::new, |file| file.display().to_string());
+            let why = why.to_owned();
+            (Err(why.clone()), Err(ConfigError::Unreadable { path, why }))
         });
         tried.clone_from(&seen);
         let (config, digest) = match (checked, seen) {
@@ -172,10 +184,15 @@ impl Reloader {
             Ok(policy) => policy,
             Err(error) => return self.refused(trigger, ConfigError::NoPolicy(error)),
         };
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let before = self.engine.policy();
+        let forgets = forgets::forgets(&before, &policy);
         self.engine.swap_policy(&policy);
         self.overrides.reapply().await;
         let restart_needed = self.started.differs_in(&config);
-        let in_force = InForce { version, digest, loaded: clock::wall(), restart_needed };
+        let in_force = InForce { version, digest, loaded: clock::wall(), restart_needed, forgets };
         tracing::info!(
             trigger = trigger.name(),
             version,
@@ -183,6 +200,12 @@ impl Reloader {
             sha256 = %digest,
             "another policy is in force"
         );
+        if policy.rules().is_empty() && !before.rules().is_empty() {
+            tracing::warn!(version, "the file has no rules any more: nothing is limited");
+        }
+        for what in &in_force.forgets {
+            tracing::warn!(version, "{what}");
+        }
         if !in_force.restart_needed.is_empty() {
             let sections = in_force.restart_needed.join(", ");
             tracing::warn!(sections, "the rules are in force; these sections changed too and need a restart");
@@ -194,7 +217,7 @@ impl Reloader {
 
     /// The text is that of the policy in force; a bad one in between is forgotten.
     fn unchanged(&self, trigger: Trigger, status: &Status) -> Outcome {
-        let in_force = status.in_force.clone();
+        let in_force = InForce { forgets: Vec::new(), ..status.in_force.clone() };
         tracing::info!(
             trigger = trigger.name(),
             version = in_force.version,
@@ -223,10 +246,10 @@ impl Reloader {
 
 /// Reads and checks the file. Blocks.
 fn read(flags: Overrides) -> (Seen, Result<Config, ConfigError>) {
-    match Source::read(flags.file.as_deref()) {
+    match Source::read(flags.file.as_deref(), flags.envoy_config.as_deref()) {
         Err(error) => (Err(error.to_string()), Err(error)),
         Ok(source) => {
-            let checked = Config::parse(&source.name, &source.text, flags).map_err(ConfigError::Refused);
+            let checked = Config::check(&source, flags).map_err(ConfigError::Refused);
             (Ok(source.digest()), checked)
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Looked at, and not announced by inotify. A look follows every symbolic link, so the swap that Kubernetes
 //! makes of a directory is seen like a rewrite or a rename, and on network and overlay file systems, which
-//! announce nothing, all the same. It costs one `stat`, twice a second, and no dependency; what it
+//! announce nothing, all the same. It costs one `stat` for each file, twice a second, and no dependency; what it
 //! costs besides is up to half a second, which no editor of rules will miss.
 
 use std::fs;
@@ -12,9 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::Signal;
+use tokio::task::{JoinError, JoinHandle};
 
 use super::{Reloader, Seen, Trigger};
-use crate::config::Source;
+use crate::config::{Overrides, Source, files_of};
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -24,20 +25,26 @@ const SETTLE: Duration = Duration::from_millis(100);
 
 /// Reloads on SIGHUP and when the file is another, for ever.
 pub(crate) async fn watch(reloader: Arc<Reloader>, mut hangup: Signal) {
-    let mut watched = reloader.flags.file.clone().filter(|path| is_file(path)).map(Watched::new);
+    let Overrides { file, envoy_config, .. } = &reloader.flags;
+    let is_watched = file.is_some() || envoy_config.is_some();
+    let mut watched = is_watched.then(|| Watched::new(file.clone(), envoy_config.clone()));
+    let mut looking = None;
     let mut pause = LOOK_EVERY;
     loop {
         tokio::select! {
             Some(()) = hangup.recv() => {
                 reloader.reload(Trigger::Signal).await;
             }
-            () = tokio::time::sleep(pause) => {
-                let Some(mut looking) = watched.take() else { continue };
+            () = tokio::time::sleep(pause), if looking.is_none() => {
+                let Some(mut watched) = watched.take() else { continue };
                 let tried = reloader.tried.lock().await.clone();
-                // The disk may be slow, and heartbeats share this thread.
-                let looked = tokio::task::spawn_blocking(move || (looking.look(&tried), looking)).await;
-                let Ok((look, looking)) = looked else { continue };
-                watched = Some(looking);
+                // The disk may be slow, or gone, and heartbeats and SIGHUP share this thread.
+                looking = Some(tokio::task::spawn_blocking(move || (watched.look(&tried), watched)));
+            }
+            Some(looked) = ended(&mut looking) => {
+                looking = None;
+                let Ok((look, looked)) = looked else { continue };
+                watched = Some(looked);
                 pause = if look == Look::Stirring { SETTLE } else { LOOK_EVERY };
                 if look == Look::Settled {
                     reloader.reload(Trigger::File).await;
@@ -47,17 +54,22 @@ pub(crate) async fn watch(reloader: Arc<Reloader>, mut hangup: Signal) {
     }
 }
 
-/// A pipe or a device is read once, at the start; only a file can change.
-fn is_file(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|about| about.is_file())
+/// Waits for a look that is under way, if one is.
+async fn ended<T>(looking: &mut Option<JoinHandle<T>>) -> Option<Result<T, JoinError>> {
+    match looking {
+        Some(looking) => Some(looking.await),
+        None => None,
+    }
 }
 
-/// A file that is looked at now and then.
+/// Files that are looked at now and then.
 #[derive(Debug)]
 struct Watched {
-    path: PathBuf,
+    file: Option<PathBuf>,
+    /// A directory of which every file is meant.
+    folder: Option<PathBuf>,
     /// What the last look saw from outside.
-    stamp: Option<Stamp>,
+    stamp: Option<Vec<Stamp>>,
     /// Whether the text was read when the stamp had already stood for one look. Before that, two writes
     /// within one tick of the file system's clock could share a stamp.
     is_read: bool,
@@ -98,20 +110,30 @@ impl Stamp {
 }
 
 impl Watched {
-    fn new(path: PathBuf) -> Watched {
-        Watched { path, stamp: None, is_read: false, stirring: None }
+    fn new(file: Option<PathBuf>, folder: Option<PathBuf>) -> Watched {
+        Watched { file, folder, stamp: None, is_read: false, stirring: None }
+    }
+
+    /// All of them from outside; `None` if one is not there.
+    fn stamp(&self) -> Option<Vec<Stamp>> {
+        let inside = self.folder.as_deref().map(files_of).transpose().ok()?.unwrap_or_default();
+        self.file.iter().chain(&inside).map(|path| Stamp::of(path)).collect()
+    }
+
+    fn seen(&self) -> Seen {
+        let source = Source::read(self.file.as_deref(), self.folder.as_deref());
+        source.map(|source| source.digest()).map_err(|error| error.to_string())
     }
 
     /// Looks once. Blocks.
     fn look(&mut self, tried: &Seen) -> Look {
-        let stamp = Stamp::of(&self.path);
+        let stamp = self.stamp();
         let has_held = stamp.is_some() && stamp == self.stamp;
         if has_held && self.is_read && self.stirring.is_none() {
             return Look::Quiet;
         }
         (self.stamp, self.is_read) = (stamp, has_held);
-        let seen =
-            Source::read(Some(&self.path)).map(|source| source.digest()).map_err(|error| error.to_string());
+        let seen = self.seen();
         if seen == *tried {
             self.stirring = None;
             return Look::Quiet;
@@ -131,6 +153,7 @@ mod tests {
 
     struct File {
         directory: tempfile::TempDir,
+        path: PathBuf,
         watched: Watched,
         tried: Seen,
     }
@@ -140,19 +163,18 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("policy.yaml");
             fs::write(&path, text).unwrap();
-            let tried = Ok(Source::read(Some(&path)).unwrap().digest());
-            File { directory, watched: Watched::new(path), tried }
+            let watched = Watched::new(Some(path.clone()), None);
+            File { directory, path, tried: watched.seen(), watched }
         }
 
         fn write(&self, text: &str) {
-            fs::write(&self.watched.path, text).unwrap();
+            fs::write(&self.path, text).unwrap();
         }
 
         fn look(&mut self) -> Look {
             let look = self.watched.look(&self.tried);
             if look == Look::Settled {
-                let source = Source::read(Some(&self.watched.path));
-                self.tried = source.map(|source| source.digest()).map_err(|error| error.to_string());
+                self.tried = self.watched.seen();
             }
             look
         }
@@ -183,7 +205,7 @@ mod tests {
     #[test]
     fn renames_links_and_removals_are_changes() {
         let mut file = File::new("a: 1");
-        let path = file.watched.path.clone();
+        let path = file.path.clone();
         let other = file.directory.path().join("other");
         fs::write(&other, "a: 2").unwrap();
         fs::rename(&other, &path).unwrap();
@@ -217,7 +239,37 @@ mod tests {
             file.write("a: 2");
             let looks = [file.look(), file.look(), file.look()];
             assert!(looks.contains(&Look::Settled), "round {round}: {looks:?}");
-            assert_eq!(file.tried, Ok(Source::read(Some(&file.watched.path)).unwrap().digest()));
+            assert_eq!(file.tried, file.watched.seen());
         }
+    }
+
+    /// As envoyproxy/ratelimit is deployed: the directory lies behind a link that is swapped.
+    #[test]
+    fn a_directory_is_looked_at_through_every_link() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        for (version, text) in [("one", "a"), ("two", "b")] {
+            fs::create_dir_all(path(version).join("config/below")).unwrap();
+            fs::write(path(version).join("config/x.yaml"), text).unwrap();
+        }
+        std::os::unix::fs::symlink("one", path("current")).unwrap();
+        let mut watched = Watched::new(None, Some(path("current/config")));
+        let mut tried = watched.seen();
+        let mut changes = |change: &dyn Fn()| {
+            change();
+            let looks = [watched.look(&tried), watched.look(&tried), watched.look(&tried)];
+            tried = watched.seen();
+            looks.contains(&Look::Settled)
+        };
+        assert!(!changes(&|| {}));
+        assert!(changes(&|| {
+            std::os::unix::fs::symlink("two", path("fresh")).unwrap();
+            fs::rename(path("fresh"), path("current")).unwrap();
+        }));
+        assert!(changes(&|| fs::write(path("two/config/y.yaml"), "c").unwrap()));
+        assert!(changes(&|| fs::write(path("two/config/below/z.yaml"), "d").unwrap()));
+        assert!(changes(&|| fs::rename(path("two/config/y.yaml"), path("two/config/w.yaml")).unwrap()));
+        assert!(!changes(&|| fs::write(path("two/config/.hidden"), "e").unwrap()));
+        assert!(changes(&|| fs::remove_file(path("two/config/x.yaml")).unwrap()));
     }
 }

@@ -50,6 +50,11 @@ impl ControlMetrics {
         }
     }
 
+    /// How often a file was put in force, the start included, and how often one was refused.
+    pub(crate) fn loads(&self) -> (u64, u64) {
+        (self.reloads[0].get() + 1, self.reloads[2].get())
+    }
+
     /// Another policy is in force.
     pub(crate) fn reloaded(&self) {
         self.reloads[0].inc();

@@ -16,11 +16,14 @@ pub(crate) enum Route {
     Refund,
     ForwardAuth,
     OpenApi,
+    Json,
+    HealthCheck,
     /// Nothing we know: a path is a caller's word and no label.
     Other,
 }
 
-const ROUTES: [&str; 6] = ["check", "peek", "refund", "forward-auth", "openapi", "other"];
+const ROUTES: [&str; 8] =
+    ["check", "peek", "refund", "forward-auth", "openapi", "json", "healthcheck", "other"];
 const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -64,7 +67,9 @@ impl HttpMetrics {
             Route::Refund => 2,
             Route::ForwardAuth => 3,
             Route::OpenApi => 4,
-            Route::Other => 5,
+            Route::Json => 5,
+            Route::HealthCheck => 6,
+            Route::Other => 7,
         };
         let class = match status.as_u16() {
             ..400 => 0,

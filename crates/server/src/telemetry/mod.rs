@@ -1,6 +1,7 @@
 //! What the outside can see: metrics and logs.
 
 pub(crate) mod control;
+pub(crate) mod grpc;
 pub(crate) mod http;
 pub(crate) mod log;
 pub(crate) mod metrics;
@@ -15,8 +16,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use crate::engine::Engine;
+use crate::rls::Stats;
 
 use control::ControlMetrics;
+use grpc::GrpcMetrics;
 use http::HttpMetrics;
 use metrics::EngineMetrics;
 use resp::RespMetrics;
@@ -33,6 +36,10 @@ pub(crate) struct Telemetry {
     pub(crate) http: Arc<HttpMetrics>,
     /// What the RESP door tells.
     pub(crate) resp: Arc<RespMetrics>,
+    /// What the gRPC door tells.
+    pub(crate) grpc: Arc<GrpcMetrics>,
+    /// The same under envoyproxy/ratelimit's names.
+    pub(crate) rls: Arc<Stats>,
 }
 
 impl Telemetry {
@@ -44,8 +51,9 @@ impl Telemetry {
         let engine = Arc::new(EngineMetrics::register(&mut registry));
         let control = Arc::new(ControlMetrics::register(&mut registry));
         let http = Arc::new(HttpMetrics::register(&mut registry));
+        let grpc = Arc::new(GrpcMetrics::register(&mut registry));
         let resp = Arc::new(RespMetrics::register(&mut registry));
-        Telemetry { registry, engine, control, http, resp }
+        Telemetry { registry, engine, control, http, grpc, resp, rls: Arc::default() }
     }
 
     /// Adds what is asked of the engine and its store at each scrape.
@@ -53,10 +61,15 @@ impl Telemetry {
         self.registry.register_collector(Box::new(store::StoreFigures { engine }));
     }
 
-    /// Everything, as OpenMetrics text.
-    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
+    /// Everything, as OpenMetrics text; with envoyproxy/ratelimit's names, or without.
+    pub(crate) fn text(&self, has_envoys: bool) -> Result<String, std::fmt::Error> {
         let mut text = String::with_capacity(16 * 1024);
-        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        prometheus_client::encoding::text::encode_registry(&mut text, &self.registry)?;
+        if has_envoys {
+            let (good, bad) = self.control.loads();
+            text.push_str(&self.rls.text(good, bad));
+        }
+        prometheus_client::encoding::text::encode_eof(&mut text)?;
         Ok(text)
     }
 }

@@ -80,3 +80,9 @@ pub(crate) const RESP_CONNECTIONS: &str = "resp_connections";
 pub(crate) const RESP_CLOSED: &str = "resp_connections_closed";
 /// RESP connections turned away because there were too many.
 pub(crate) const RESP_TURNED_AWAY: &str = "resp_connections_refused";
+/// `{method, code}`: gRPC answers by status.
+pub(crate) const GRPC_ANSWERS: &str = "grpc_requests";
+/// Requests at the gRPC door that were no gRPC.
+pub(crate) const GRPC_STRANGERS: &str = "grpc_strangers";
+/// gRPC connections turned away because there were too many.
+pub(crate) const GRPC_TURNED_AWAY: &str = "grpc_connections_refused";

@@ -4,8 +4,8 @@
 
 pub(crate) mod resp;
 
-use std::io::Write as _;
-use std::net::SocketAddr;
+use std::io::{self, Write as _};
+use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 use testkit::Child;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// How long a healthy server may take to say anything; far beyond what it takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -23,6 +23,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Server {
     pub(crate) child: Child,
     pub(crate) http: SocketAddr,
+    pub(crate) grpc: SocketAddr,
     pub(crate) resp: SocketAddr,
     pub(crate) admin: SocketAddr,
 }
@@ -65,14 +66,14 @@ impl Server {
     /// is 0.0.0.0:0 for a door that is closed or a unix socket.
     pub(crate) async fn start_with(arguments: &[&str]) -> Server {
         let mut command = tollgate(&["serve"]);
-        for door in ["--http", "--resp", "--admin"] {
+        for door in ["--http", "--grpc", "--resp", "--admin"] {
             if !arguments.contains(&door) {
                 command.args([door, "127.0.0.1:0"]);
             }
         }
         let child = Child::spawn(command.args(arguments));
         let mut places = Vec::new();
-        for door in ["http", "resp", "admin"] {
+        for door in ["http", "grpc", "resp", "admin"] {
             let prefix = format!("  {door}  ");
             let line = child.wait_for_line(|line| line.starts_with(&prefix), PATIENCE).await;
             let place = line.trim_start_matches(&prefix).trim().split(' ').next().unwrap();
@@ -80,7 +81,7 @@ impl Server {
             places.push(place.parse().unwrap_or(SocketAddr::from(([0, 0, 0, 0], 0))));
         }
         child.wait_for_line(|line| line.starts_with("  policy"), PATIENCE).await;
-        Server { child, http: places[0], resp: places[1], admin: places[2] }
+        Server { child, http: places[0], grpc: places[1], resp: places[2], admin: places[3] }
     }
 
     /// Posts a body to the HTTP door on a connection of its own.
@@ -174,10 +175,34 @@ impl Client {
         Client { stream: TcpStream::connect(address).await.unwrap(), read: Vec::new() }
     }
 
+    /// Connects from an address of this machine's, of which loopback has millions.
+    pub(crate) async fn connect_from(source: IpAddr, address: SocketAddr) -> Client {
+        Client::try_connect_from(source, address).await.unwrap()
+    }
+
+    /// The same where perhaps nobody listens yet.
+    pub(crate) async fn try_connect_from(source: IpAddr, address: SocketAddr) -> io::Result<Client> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(source, 0))?;
+        Ok(Client { stream: socket.connect(address).await?, read: Vec::new() })
+    }
+
     /// One request and its answer.
     pub(crate) async fn send(&mut self, method: &str, path: &str, headers: &str, body: &[u8]) -> Answer {
+        self.send_to("test", method, path, headers, body).await
+    }
+
+    /// The same to a host of this name.
+    pub(crate) async fn send_to(
+        &mut self,
+        host: &str,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> Answer {
         let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n{headers}\r\n",
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n{headers}\r\n",
             body.len()
         );
         // One that is refused early may not be read to its end; the answer still comes.

@@ -17,6 +17,7 @@ mod text;
 mod token;
 
 use core::net::{IpAddr, SocketAddr};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Request, Uri};
@@ -24,7 +25,9 @@ use tollgate_core::address::{AddressSet, Cidr, fold};
 
 pub use hops::HOPS_MAX;
 pub use path::normal_path;
-pub use request::{HttpAttributes, Original, OriginalNames};
+pub use request::{
+    HttpAttributes, Original, OriginalNames, any_spelling, normal_host, path_and_query, query_parameter,
+};
 pub use token::TokenSource;
 
 /// Where a connection comes from. Also the extension by which a server tells the tower layers.
@@ -153,6 +156,20 @@ impl Identity {
         }
         let is_trusted = |address: IpAddr| self.settings.proxies.contains(address);
         hops::client(connected, self.settings.forwarding, headers, is_trusted)
+    }
+
+    /// The claims of the token that these headers show, if it is a good one. Costs a signature: once per
+    /// request is enough.
+    #[cfg(feature = "jwt")]
+    pub fn claims(&self, headers: &HeaderMap) -> Option<jwt::Claims> {
+        let verifier = self.settings.jwt.as_ref()?;
+        let token = self.settings.jwt_from.find(headers)?;
+        verifier.verify(&token, crate::clock::wall()).ok()
+    }
+
+    /// The secret that these headers show, if they show one.
+    pub fn token<'h>(&self, headers: &'h HeaderMap) -> Option<Cow<'h, str>> {
+        self.settings.tokens.iter().find_map(|source| source.find(headers))
     }
 
     /// Whether a peer is a trusted proxy, so that its headers are believed.

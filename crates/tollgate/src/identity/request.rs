@@ -77,6 +77,23 @@ impl OriginalNames {
     }
 }
 
+/// The path and the query of a target as it was sent: `/login?x=1`, or with scheme and host before it. The
+/// path in its one spelling.
+pub fn path_and_query(target: &str) -> (Cow<'_, str>, Cow<'_, str>) {
+    let Target { path, query, .. } = Target::split(target);
+    (path, query)
+}
+
+/// A host in its one spelling: in small letters, without a port and without a dot at its end.
+pub fn normal_host(host: &str) -> Option<Cow<'_, str>> {
+    text::host(host)
+}
+
+/// The first parameter of that name in a query.
+pub fn query_parameter<'q>(query: &'q str, name: &str) -> Option<Cow<'q, str>> {
+    text::query_parameter(query, name)
+}
+
 impl<'a> Original<'a> {
     /// Reads it from the headers a proxy sends.
     pub fn read(names: &OriginalNames, headers: &'a HeaderMap) -> Original<'a> {
@@ -142,18 +159,12 @@ impl<'a> HttpAttributes<'a> {
 
     /// The secret the caller shows: the first of the configured sources that has one.
     pub fn token(&self) -> Option<Cow<'_, str>> {
-        self.identity.settings.tokens.iter().find_map(|source| source.find(self.headers))
+        self.identity.token(self.headers)
     }
 
     #[cfg(feature = "jwt")]
     fn claim(&self, name: &str) -> Option<Cow<'_, str>> {
-        let settings = &self.identity.settings;
-        let claims = self.claims.get_or_init(|| {
-            let verifier = settings.jwt.as_ref()?;
-            let token = settings.jwt_from.find(self.headers)?;
-            verifier.verify(&token, crate::clock::wall()).ok()
-        });
-        claims.as_ref()?.text(name)
+        self.claims.get_or_init(|| self.identity.claims(self.headers)).as_ref()?.text(name)
     }
 
     #[cfg(not(feature = "jwt"))]
@@ -182,9 +193,24 @@ impl Attributes for HttpAttributes<'_> {
         }
     }
 
+    fn any(&self, attribute: &Attribute, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+        match attribute {
+            Attribute::Path if !self.path.is_empty() => any_spelling(&self.path, is_meant),
+            Attribute::Header(name) => text::any_header(self.headers, name, is_meant),
+            Attribute::Query(name) => text::any_query_parameter(&self.query, name, is_meant),
+            Attribute::Cookie(name) => text::any_cookie(self.headers, name, is_meant),
+            _ => self.text(attribute).is_some_and(|text| is_meant(&text)),
+        }
+    }
+
     fn address(&self) -> Option<IpAddr> {
         self.address
     }
+}
+
+/// Whether a path is meant in its one spelling, or in the one that those read who undo an escaped slash.
+pub fn any_spelling(path: &str, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+    is_meant(path) || (path.contains("%2F") && is_meant(&normal_path(&path.replace("%2F", "/"))))
 }
 
 /// Headers and query stay out: they hold secrets.

@@ -67,16 +67,32 @@ fn cookie_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     Some(inside.unwrap_or(value)).filter(|value| !value.is_empty())
 }
 
-/// A header's value; several lines of it joined as RFC 9110 joins them.
+/// A header's first line. Lines joined would make another value of a good one and whatever a client puts
+/// beside it.
 pub(super) fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
-    let mut lines = headers.get_all(name).iter();
-    let mut joined = lossy(lines.next()?.as_bytes());
-    for line in lines {
-        let text = joined.to_mut();
-        text.push_str(", ");
-        text.push_str(&lossy(line.as_bytes()));
-    }
-    Some(joined).filter(|value| !value.is_empty())
+    Some(lossy(headers.get(name)?.as_bytes())).filter(|value| !value.is_empty())
+}
+
+/// Whether any line of a header is meant, or all of them as RFC 9110 joins them.
+pub(super) fn any_header(headers: &HeaderMap, name: &str, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+    let lines: Vec<_> = headers.get_all(name).iter().map(|line| lossy(line.as_bytes())).collect();
+    lines.iter().any(|line| !line.is_empty() && is_meant(line))
+        || (lines.len() > 1 && is_meant(&lines.join(", ")))
+}
+
+/// Whether any parameter of that name is meant.
+pub(super) fn any_query_parameter(query: &str, name: &str, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+    let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut values = pairs.filter(|(key, _)| form_decoded(key) == name).map(|(_, value)| form_decoded(value));
+    values.any(|value| !value.is_empty() && is_meant(&value))
+}
+
+/// Whether any cookie of that name is meant.
+pub(super) fn any_cookie(headers: &HeaderMap, name: &str, is_meant: &mut dyn FnMut(&str) -> bool) -> bool {
+    headers.get_all(COOKIE).iter().any(|line| {
+        let line = lossy(line.as_bytes());
+        line.split(';').any(|pair| cookie_of(pair, name).is_some_and(&mut *is_meant))
+    })
 }
 
 /// A host in small letters, without its port and without the dot that may end it.
@@ -143,7 +159,10 @@ mod tests {
         headers.append("x-tenant", HeaderValue::from_static("a"));
         assert!(matches!(header(&headers, "x-tenant"), Some(Cow::Borrowed("a"))));
         headers.append("x-tenant", HeaderValue::from_static(" b "));
-        assert_eq!(header(&headers, "x-tenant").as_deref(), Some("a, b"));
+        assert_eq!(header(&headers, "x-tenant").as_deref(), Some("a"));
+        for (value, is_there) in [("a", true), ("b", true), ("a, b", true), ("c", false), ("", false)] {
+            assert_eq!(any_header(&headers, "x-tenant", &mut |line| line == value), is_there, "{value}");
+        }
         headers.insert("x-empty", HeaderValue::from_static("  "));
         assert_eq!(header(&headers, "x-empty"), None);
         assert_eq!(header(&headers, "no such/name"), None);

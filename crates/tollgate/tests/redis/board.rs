@@ -96,3 +96,31 @@ async fn a_board_ends_with_its_last_notice() {
         assert!((3_600_000..=3_660_000).contains(&ttl), "{key}: {ttl} ms");
     }
 }
+
+#[tokio::test]
+async fn what_is_not_ours_on_the_board_spoils_nothing_else() {
+    let server = RedisServer::start().await;
+    let prefix = unique_prefix();
+    let store = on(&server, &prefix);
+    post(&store, "a", HOUR).await;
+    let keys = server.command(&["KEYS", &format!("{prefix}:*")]).await;
+    let Reply::Array(keys) = keys else { panic!("{keys:?}") };
+    let keys: Vec<String> = keys.into_iter().map(|key| key.text()).collect();
+    let head = keys.iter().find(|key| key.ends_with("head")).expect("a head");
+    let notices = keys.iter().find(|key| !key.ends_with("head") && key.contains("board")).expect("notices");
+    for garbage in ["", "xx", "a text that is long enough and still none of ours"] {
+        server.command(&["HSET", notices, "junk", garbage]).await;
+        let (_, up) = board(&store, 0).await.expect("it is read");
+        assert_eq!(up, names(&["a"]), "{garbage}");
+    }
+    // A head that is no number, an endless one, and none of ours: read all the same, and mended by a post.
+    let nan = String::from_utf8_lossy(&[0x7f; 24]).into_owned();
+    for garbage in [nan.as_str(), "x"] {
+        server.command(&["SET", head, garbage]).await;
+        let (_, up) = board(&store, 1).await.expect("it is read");
+        assert!(up.contains("a"), "{up:?}");
+        post(&store, "b", HOUR).await;
+        let (version, up) = board(&store, 0).await.expect("it is read");
+        assert_eq!((up, board(&store, version).await), (names(&["a", "b"]), None));
+    }
+}

@@ -166,6 +166,29 @@ async fn a_library_survives_a_restart_and_a_flush_of_the_data() {
     assert_eq!(calls(&server, "function|load").await, 0, "since the restart");
 }
 
+/// The first call of a library sets it up, whichever that is. A heartbeat loads it and needs none of it.
+#[tokio::test]
+async fn any_function_may_be_the_first_to_be_called() {
+    let server = RedisServer::start().await;
+    let store = store(&server.url());
+    let limits = Kind::ALL.map(|kind| Limit::new(kind, "10/h"));
+    let checks: Vec<_> = limits.iter().map(Limit::check).collect();
+    let taken = store.take(&checks).await.unwrap();
+    let lost_but_for_a_heartbeat = async || {
+        flush_text(&server).await;
+        store.heartbeat().await.unwrap();
+    };
+    lost_but_for_a_heartbeat().await;
+    assert_eq!(store.peek(&checks).await.unwrap()[0].remaining, 9);
+    lost_but_for_a_heartbeat().await;
+    assert_eq!(store.take(&checks).await.unwrap()[0].remaining, 8);
+    lost_but_for_a_heartbeat().await;
+    assert_eq!(store.refund(&[limits[3].refund(taken[3].take)]).await.unwrap()[0].remaining, 9);
+    lost_but_for_a_heartbeat().await;
+    assert_eq!(take(&store, &ten()).await.remaining, 7);
+    assert_eq!(calls(&server, "evalsha").await, 0);
+}
+
 /// To load a library is to write. Where nothing may be written, a peek is answered all the same, and
 /// a take is told the reason and not that a function is missing.
 #[tokio::test]

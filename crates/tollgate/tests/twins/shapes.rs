@@ -43,6 +43,7 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
         let ours = fields(0.0, noon, 3, 20_000_000, 1);
         if kind == Kind::TokenBucket {
             all.push(("version 9 of a bucket", words(&[b"SET", key, &[&[9], &ours[..]].concat()])));
+            all.push(("a bucket and a byte", words(&[b"SET", key, &[&[1], &ours[..], &[0]].concat()])));
         }
         all.push(("a byte too few", words(&[b"SET", key, &one_short])));
         all.push(("a byte too many", words(&[b"SET", key, &vec![1; size + 1]])));

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use tollgate::Cost;
 use tollgate::core::attributes::Attribute;
-use tollgate::core::policy::CostBy;
+use tollgate::core::policy::{CostBy, Plan};
+use tollgate::{Cost, Rule};
 
 use super::super::section::Section;
+use super::attribute;
 
 /// The dearest ask.
 const COST_MAX: u64 = u32::MAX as u64;
@@ -18,8 +19,7 @@ pub(super) fn check(section: &mut Section<'_>) -> Option<CostBy> {
     let mut section = section.section("cost");
     let attribute = |section: &mut Section<'_>, name: &'static str| {
         let text = section.text(name)?;
-        let attribute = Attribute::parse(&text.value);
-        section.problems().keep(text.place, &text.path, attribute)
+        section.problems().keep(text.place, &text.path, attribute::read_text(&text.value))
     };
     let by = attribute(&mut section, "by");
     let from = attribute(&mut section, "from");
@@ -28,9 +28,30 @@ pub(super) fn check(section: &mut Section<'_>) -> Option<CostBy> {
     let mut costs = HashMap::new();
     let mut values = section.section("values");
     for (value, number) in values.wholes_by_name(1..=COST_MAX) {
+        // As calls have them.
+        let value = match by {
+            Some(Attribute::Method) => value.to_ascii_uppercase(),
+            Some(Attribute::Host) => value.to_ascii_lowercase(),
+            _ => value,
+        };
         costs.extend(cost(number).map(|cost| (value.into(), cost)));
     }
     values.close();
+    let misplaced = match (&by, &from) {
+        (Some(_), None) => Some(("max", "says nothing beside `by`: it bounds what `from` says")),
+        (None, Some(_)) => Some(("values", "says nothing beside `from`: give values to `by`")),
+        _ => None,
+    };
+    if let Some((field, what)) = misplaced.filter(|(field, _)| section.was_there(field)) {
+        let (place, path) = (section.place_of(field).unwrap_or(section.place()), section.path_of(field));
+        section.problems().add(place, &path, what);
+    }
+    if let Some(max) = max.filter(|max| from.is_some() && default > *max) {
+        let place = section.place_of("default").unwrap_or(section.place());
+        let what = format!("is {}, above the max of {}", default.get(), max.get());
+        let path = section.path_of("default");
+        section.problems().add(place, &path, what);
+    }
     let built = match (by, from) {
         (Some(by), None) => {
             if costs.is_empty() && !section.was_there("values") {
@@ -60,6 +81,24 @@ pub(super) fn check(section: &mut Section<'_>) -> Option<CostBy> {
     };
     section.close();
     built
+}
+
+/// Says so where something costs more than the rule ever has: no such call could pass.
+pub(super) fn too_dear(rule: &Rule) -> Option<String> {
+    let dearest = match rule.cost() {
+        CostBy::Fixed(cost) => *cost,
+        CostBy::Value { costs, default, .. } => costs.values().copied().fold(*default, Cost::max),
+        // What a caller says may be too much for it; what is charged without its word may not.
+        CostBy::Number { default, .. } => *default,
+    };
+    let least = |plan: &Plan| plan.limits().iter().map(|limit| limit.algorithm().limit()).min();
+    let at_once = rule.plans().iter().filter_map(least).max()?;
+    (u64::from(dearest.get()) > u64::from(at_once)).then(|| {
+        let dearest = dearest.get();
+        format!(
+            "{dearest} is more than the {at_once} there are at once, so that no such call could ever pass"
+        )
+    })
 }
 
 fn cost(number: u64) -> Option<Cost> {

@@ -1,22 +1,26 @@
 //! Rules, plans and lists: from a tree to a policy that can be trusted.
 
+mod attribute;
 mod conditions;
 mod cost;
 mod limits;
+mod overrides;
 mod print;
+pub(crate) mod subject;
 mod trials;
 
 use std::collections::{BTreeMap, HashMap};
 
 use tollgate::core::address::Grouping;
 use tollgate::core::attributes::Attribute;
-use tollgate::core::policy::{KeyTemplate, List, Mode, Override, PolicyError, RuleBuilder};
+use tollgate::core::policy::{List, Mode, PolicyError, RuleBuilder};
 use tollgate::{Algorithm, OnOutage, Policy, Rule};
 
 use super::check::ON_OUTAGE;
 use super::section::{At, Section, clip};
 use crate::facing::Facing;
 
+use overrides::Overridden;
 pub(crate) use print::print;
 pub(crate) use trials::Trial;
 
@@ -51,13 +55,13 @@ impl PolicyConfig {
 type Plans = BTreeMap<String, Vec<Algorithm>>;
 
 /// Reads `plans`, `rules`, `allow`, `deny` and `tests`.
-pub(super) fn check(root: &mut Section<'_>, log_max: u32) -> PolicyConfig {
+pub(super) fn check(root: &mut Section<'_>, log_max: u32, grouping: Grouping) -> PolicyConfig {
     let plans = plans(root.section("plans"), log_max);
-    let rules = rules(root, &plans, log_max);
+    let rules = rules(root, &plans, log_max, grouping);
     let allow = conditions::list(root.section("allow"), conditions::Keys::Unknown);
     let deny = conditions::list(root.section("deny"), conditions::Keys::Unknown);
     let trials = trials::check(root);
-    PolicyConfig { rules, allow, deny, grouping: Grouping::default(), trials }
+    PolicyConfig { rules, allow, deny, grouping, trials }
 }
 
 fn plans(mut section: Section<'_>, log_max: u32) -> Plans {
@@ -78,9 +82,14 @@ fn plans(mut section: Section<'_>, log_max: u32) -> Plans {
 }
 
 /// The rules, in the order written; one with a problem is left out.
-fn rules(root: &mut Section<'_>, plans: &Plans, log_max: u32) -> Vec<Rule> {
-    let place = root.place();
-    let Some(trees) = root.list("rules") else { return Vec::new() };
+fn rules(root: &mut Section<'_>, plans: &Plans, log_max: u32, grouping: Grouping) -> Vec<Rule> {
+    let place = root.place_of("rules").unwrap_or(root.place());
+    let trees = root.list("rules");
+    if !root.was_there("rules") {
+        // A file that was cut short, or is not written yet, must not lift every limit.
+        root.problems().add(place, "rules", "is missing: write `rules: []` if there are to be none");
+    }
+    let Some(trees) = trees else { return Vec::new() };
     if trees.len() > RULES_MAX {
         root.problems().add(place, "rules", format!("are {}: at most {RULES_MAX}", trees.len()));
         return Vec::new();
@@ -94,7 +103,7 @@ fn rules(root: &mut Section<'_>, plans: &Plans, log_max: u32) -> Vec<Rule> {
             root.problems().add(tree.place, &path, what);
             continue;
         }
-        let (name, rule) = rule(Section::open(&path, tree, root.problems()), plans, log_max);
+        let (name, rule) = rule(Section::open(&path, tree, root.problems()), plans, log_max, grouping);
         rules.extend(rule);
         let Some(name) = name else { continue };
         if let Some(first) = seen.insert(name.value.clone(), at) {
@@ -107,9 +116,14 @@ fn rules(root: &mut Section<'_>, plans: &Plans, log_max: u32) -> Vec<Rule> {
 }
 
 /// What can be wrong with a rule as a whole is blamed on the field it is about.
-const FIELDS_OF_PROBLEMS: [&str; 4] = ["key", "plan", "overrides", "name"];
+const FIELDS_OF_PROBLEMS: [&str; 3] = ["key", "plan", "name"];
 
-fn rule(mut section: Section<'_>, plans: &Plans, log_max: u32) -> (Option<At<String>>, Option<Rule>) {
+fn rule(
+    mut section: Section<'_>,
+    plans: &Plans,
+    log_max: u32,
+    grouping: Grouping,
+) -> (Option<At<String>>, Option<Rule>) {
     let problems_before = section.problems().count();
     let name = section.text("name");
     if name.is_none() && !section.was_there("name") {
@@ -119,10 +133,11 @@ fn rule(mut section: Section<'_>, plans: &Plans, log_max: u32) -> (Option<At<Str
         section.problems().keep(name.place, &name.path, Rule::check_name(&name.value));
     }
     let when = conditions::when(&mut section);
-    let key = section.text("key").and_then(|at| {
-        let template = KeyTemplate::parse(&at.value);
-        section.problems().keep(at.place, &at.path, template)
-    });
+    let key = section
+        .text("key")
+        .and_then(|at| section.problems().keep(at.place, &at.path, attribute::template(&at.value)));
+    let template = key.clone();
+    let keys = conditions::Keys::Of(template.as_ref(), grouping);
     let mut builder = Rule::builder(name.as_ref().map_or("unnamed", |name| &name.value)).when(when);
     if let Some(key) = key {
         builder = builder.key(key);
@@ -131,11 +146,11 @@ fn rule(mut section: Section<'_>, plans: &Plans, log_max: u32) -> (Option<At<Str
     if let Some(cost) = cost::check(&mut section) {
         builder = builder.cost(cost);
     }
-    builder = builder.allow(conditions::list(section.section("allow"), conditions::Keys::Known));
-    builder = builder.deny(conditions::list(section.section("deny"), conditions::Keys::Known));
-    for (key, instead) in overrides(&mut section, log_max) {
-        builder = builder.override_key(&key, instead);
-    }
+    builder = builder.allow(conditions::list(section.section("allow"), keys));
+    builder = builder.deny(conditions::list(section.section("deny"), keys));
+    let overrides = overrides::check(&mut section, log_max, |key| {
+        conditions::check_key(template.as_ref(), grouping, key)
+    });
     builder = builder.candidate(candidate(section.section("candidate"), log_max));
     if let Some(on_outage) = section.word("on_outage", ON_OUTAGE, OnOutage::parse) {
         builder = builder.on_outage(on_outage.value);
@@ -147,23 +162,40 @@ fn rule(mut section: Section<'_>, plans: &Plans, log_max: u32) -> (Option<At<Str
     let (path, place) = (section.path(), section.place());
     // Only a rule whose fields are right can be wrong as a whole.
     let is_good = section.problems().count() == problems_before && name.is_some();
-    let rule = if is_good {
-        builder.build().map_err(|error| {
-            let field = match error {
-                PolicyError::NoKey { .. } | PolicyError::NoParameter { .. } => "key",
-                PolicyError::PlansDiffer { .. } | PolicyError::NoPlan { .. } => "plan",
-                PolicyError::OverrideDiffers { .. } => "overrides",
-                _ => "name",
-            };
-            let at = FIELDS_OF_PROBLEMS.iter().position(|known| *known == field).unwrap_or(0);
-            let place = places.get(at).copied().flatten().unwrap_or(place);
-            section.problems().add(place, &format!("{path}.{field}"), error.to_string());
-        })
-    } else {
-        Err(())
-    };
+    let rule = is_good.then(|| {
+        let whole = overrides.iter().fold(builder.clone(), |builder, one| {
+            builder.override_key(one.key.value.as_bytes(), one.instead.clone())
+        });
+        let rule = match whole.build() {
+            Ok(rule) => rule,
+            // Each by itself, to blame each by its place.
+            Err(PolicyError::OverrideDiffers { .. }) => {
+                for Overridden { key, instead, place, path } in &overrides {
+                    let alone = builder.clone().override_key(key.value.as_bytes(), instead.clone()).build();
+                    section.problems().keep(*place, path, alone);
+                }
+                return None;
+            }
+            Err(error) => {
+                let field = match error {
+                    PolicyError::NoKey { .. } | PolicyError::NoParameter { .. } => "key",
+                    PolicyError::PlansDiffer { .. } | PolicyError::NoPlan { .. } => "plan",
+                    _ => "name",
+                };
+                let at = FIELDS_OF_PROBLEMS.iter().position(|known| *known == field).unwrap_or(0);
+                let place = places.get(at).copied().flatten().unwrap_or(place);
+                section.problems().add(place, &format!("{path}.{field}"), error.to_string());
+                return None;
+            }
+        };
+        if let Some(what) = cost::too_dear(&rule) {
+            let place = section.place_of("cost").unwrap_or(place);
+            section.problems().add(place, &format!("{path}.cost"), what);
+        }
+        Some(rule)
+    });
     section.close();
-    (name, rule.ok())
+    (name, rule.flatten())
 }
 
 /// A rule has limits of its own, or picks a plan.
@@ -213,10 +245,7 @@ fn plan(mut section: Section<'_>, plans: &Plans) -> Option<Picked> {
             section.missing(field, what);
         }
     }
-    let by = by.and_then(|by| {
-        let attribute = Attribute::parse(&by.value);
-        section.problems().keep(by.place, &by.path, attribute)
-    });
+    let by = by.and_then(|by| section.problems().keep(by.place, &by.path, attribute::read_text(&by.value)));
     let known = || {
         if plans.is_empty() {
             "there are no `plans`".to_owned()
@@ -239,50 +268,6 @@ fn plan(mut section: Section<'_>, plans: &Plans) -> Option<Picked> {
         .map(|(name, limits)| (name.clone(), limits.clone()))
         .collect();
     Some((by?, picked, default?.value))
-}
-
-fn overrides(section: &mut Section<'_>, log_max: u32) -> Vec<(Box<[u8]>, Override)> {
-    let base = section.path_of("overrides");
-    let trees = section.list("overrides").unwrap_or_default();
-    let mut overrides: Vec<(Box<[u8]>, Override)> = Vec::new();
-    for (at, tree) in trees.into_iter().enumerate() {
-        let mut one = Section::open(&format!("{base}[{at}]"), tree, section.problems());
-        let key = one.text("key");
-        if key.is_none() && !one.was_there("key") {
-            one.missing("key", "is missing: say whose limit it is");
-        }
-        let blocked = one.truth("blocked").is_some_and(|at| at.value);
-        let unlimited = one.truth("unlimited").is_some_and(|at| at.value);
-        let has_limit = one.has("limit") || one.has("limits");
-        let instead = match (blocked, unlimited, has_limit) {
-            (true, false, false) => Some(Override::Blocked),
-            (false, true, false) => Some(Override::Unlimited),
-            (false, false, true) => None,
-            _ => {
-                let (place, path) = (one.place(), one.path());
-                let what = "give one of `limit` (or `limits`), `blocked: true` and `unlimited: true`";
-                one.problems().add(place, &path, what);
-                limits::ignored(&mut one);
-                one.close();
-                continue;
-            }
-        };
-        let instead = match instead {
-            Some(instead) => {
-                limits::ignored(&mut one);
-                Some(instead)
-            }
-            None => limits::required(&mut one, log_max).map(Override::Limits),
-        };
-        one.close();
-        let (Some(key), Some(instead)) = (key, instead) else { continue };
-        let bytes: Box<[u8]> = key.value.as_bytes().into();
-        if overrides.iter().any(|(known, _)| *known == bytes) {
-            section.problems().add(key.place, &key.path, "has an override already");
-        }
-        overrides.push((bytes, instead));
-    }
-    overrides
 }
 
 fn candidate(mut section: Section<'_>, log_max: u32) -> Vec<Algorithm> {

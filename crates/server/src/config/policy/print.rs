@@ -3,14 +3,23 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use tollgate::core::policy::{Condition, CostBy, List, Override, RuleLimit};
+use tollgate::core::address::Grouping;
+use tollgate::core::policy::{Condition, CostBy, List, Override, Plan, RuleLimit};
 use tollgate::{Algorithm, Kind, OnOutage, Policy, Rule};
 
-use crate::limit::rate_in_words;
+use crate::limit::{SLIDING_LOG_MAX, rate_in_words};
 
 /// Writes a policy. `on_outage` is what rules have that name none.
 pub(crate) fn print(policy: &Policy, on_outage: OnOutage) -> String {
     let mut out = Out { text: String::new() };
+    // What the rules could not be read without.
+    let Grouping { v4, v6 } = policy.grouping();
+    if policy.grouping() != Grouping::default() {
+        out.line(0, &format!("identity: {{ ipv4_prefix: {v4}, ipv6_prefix: {v6} }}"));
+    }
+    if let Some(longest) = longest_log(policy).filter(|longest| *longest > SLIDING_LOG_MAX) {
+        out.line(0, &format!("limits: {{ sliding_log_max: {longest} }}"));
+    }
     out.list(0, "allow", policy.allow());
     out.list(0, "deny", policy.deny());
     // Each rule has its own plans under its own names: two rules may mean different ones by "free".
@@ -59,7 +68,7 @@ impl Out {
             self.line(2, &format!("key: {}", quoted(&key.to_string())));
         }
         if let Some(by) = rule.picks_by() {
-            let name = |plan: &tollgate::core::policy::Plan| quoted(plan.name());
+            let name = |plan: &Plan| quoted(plan.name());
             let of: Vec<String> = rule.plans().iter().map(name).collect();
             let default = rule.default_plan().map(name);
             self.line(2, "plan:");
@@ -89,7 +98,7 @@ impl Out {
             CostBy::Value { by, costs, default } => {
                 self.line(2, "cost:");
                 self.line(3, &format!("by: {}", quoted(&by.to_string())));
-                self.line(3, "values:");
+                self.line(3, if costs.is_empty() { "values: {}" } else { "values:" });
                 let sorted: BTreeMap<_, _> = costs.iter().collect();
                 for (value, cost) in sorted {
                     self.line(4, &format!("{}: {}", quoted(value), cost.get()));
@@ -161,12 +170,46 @@ impl Out {
     }
 }
 
-/// Any text as YAML that reads as that text: JSON's strings are YAML's.
+/// The longest `sliding_log` of a policy, which may be longer than is usual.
+fn longest_log(policy: &Policy) -> Option<u32> {
+    let of_rule = |rule: &Rule| {
+        let planned =
+            rule.plans().iter().flat_map(Plan::limits).chain(rule.candidate()).map(RuleLimit::algorithm);
+        let instead = rule.overrides().values().flat_map(|instead| match instead {
+            Override::Limits(limits) => limits.as_slice(),
+            Override::Blocked | Override::Unlimited => &[],
+        });
+        let logs = planned.chain(instead).map(|algorithm| match algorithm {
+            Algorithm::SlidingLog(log) => log.limit(),
+            _ => 0,
+        });
+        logs.max()
+    };
+    policy.rules().iter().filter_map(of_rule).max()
+}
+
+/// Any text as YAML that reads as that text: JSON's strings are YAML's, once what YAML will not have unescaped is escaped.
 fn quoted(text: &str) -> String {
     let is_plain = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte))
         && text.as_bytes()[0].is_ascii_alphabetic()
         && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
             .contains(&text.to_ascii_lowercase().as_str());
-    if is_plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+    if is_plain {
+        return text.to_owned();
+    }
+    let mut quoted = String::new();
+    for character in serde_json::Value::from(text).to_string().chars() {
+        let is_odd = character.is_control()
+            || matches!(character, '\u{a0}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+        if is_odd {
+            let _ = write!(quoted, "\\u{:04x}", u32::from(character)); // writing to a String cannot fail
+        } else {
+            quoted.push(character);
+        }
+    }
+    quoted
 }
+
+#[cfg(test)]
+mod tests;

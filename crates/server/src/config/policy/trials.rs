@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tollgate::clock::Clock;
-use tollgate::core::attributes::{Attribute, Known};
+use tollgate::core::attributes::Known;
 use tollgate::core::decision::Outcome as Decided;
 use tollgate::core::policy::Role;
 use tollgate::{Answer, Ask, By, Cost, Engine, MemoryStore, Micros, Policy, Rule, Verdict, Want};
 
 use super::super::problems::Place;
 use super::super::section::{Section, clip};
+use super::attribute;
 
 /// When tests happen: a moment at the beginning of a minute, of an hour and of a day.
 const START: Micros = Micros(1_800_057_600_000_000);
@@ -123,7 +124,7 @@ fn trial(section: &mut Section<'_>, at: usize) -> Trial {
     let mut known = Known::default();
     for (field, texts) in ask.texts_by_name() {
         let path = ask.path_of(&field.name);
-        let Some(attribute) = ask.problems().keep(field.place, &path, Attribute::parse(&field.name)) else {
+        let Some(attribute) = ask.problems().keep(field.place, &path, attribute::read(&field.name)) else {
             continue;
         };
         let [text] = texts.as_slice() else {

@@ -28,17 +28,18 @@ pub(super) fn read(
     let mut told = Told::new(identity);
     for (name, value) in pairs {
         let place = || format!("{path}.{}", name.chars().take(64).collect::<String>());
-        let attribute =
-            Attribute::parse(&name).map_err(|error| Problem::field(place(), error.to_string()))?;
         let text: Cow<'_, str> = match value {
-            Value::Absent => continue,
+            Value::Absent => {
+                Attribute::parse(&name).map_err(|error| Problem::field(place(), error.to_string()))?;
+                continue;
+            }
             Value::Text(text) => text,
             Value::Whole(number) => number.to_string().into(),
             Value::Other(found) => {
                 return Err(Problem::field(place(), format!("must be text; found {found}")));
             }
         };
-        told = told.with(attribute, text).map_err(|what| Problem::field(place(), what))?;
+        told.add(&name, text).map_err(|what| Problem::field(place(), what))?;
     }
     Ok(Some(Box::new(told)))
 }

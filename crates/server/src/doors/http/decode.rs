@@ -14,8 +14,8 @@ use tollgate::identity::Identity;
 use tollgate::{By, Cost, InlineLimit, Rule, Want};
 
 use super::attributes;
-use super::inline;
 use super::raw::{ASKS_MAX, Fault, RawAsk, RawCheck, RawList, Value};
+use crate::inline;
 use crate::limit::{LimitProblem, Written};
 use crate::net::problem::Problem;
 use crate::takes;

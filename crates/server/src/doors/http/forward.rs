@@ -13,7 +13,7 @@ use hyper::http::request::Parts;
 use hyper::{Response, StatusCode};
 use tollgate::core::attributes::Attributes as _;
 use tollgate::identity::{Original, OriginalNames, Peer as Caller};
-use tollgate::{Answer as Verdicted, Ask, By, Cost, Want};
+use tollgate::{Answer as Verdicted, Ask, By, Cost, Source, Want};
 
 use super::HttpDoor;
 use crate::facing::Facing;
@@ -57,7 +57,9 @@ pub(super) async fn answer(door: &HttpDoor, head: &Parts, peer: &Peer) -> Result
         return Ok(answer);
     }
     let mut answer = facing.style.refuse_http(&verdict).map(Full::new);
+    // Whoever is on a deny list stays forbidden: no limit refused them.
     if verdict.answer == Verdicted::Refused
+        && verdict.source != Source::DenyList
         && let Some(refusal) = refusal
     {
         *answer.status_mut() = refusal;
@@ -73,7 +75,7 @@ fn refusal(query: Option<&str>) -> Result<Option<StatusCode>, Problem> {
         if name != "refusal" {
             return Err(Problem::field(
                 name.chars().take(64).collect::<String>(),
-                "unknown parameter: use refusal",
+                "unknown parameter: use refusal, and let the proxy keep its client's query to itself",
             ));
         }
         refusal = REFUSALS.into_iter().find(|status| status.as_str() == value);

@@ -4,11 +4,10 @@
 //! socket and a check is the greater part of what a check costs.
 
 mod attributes;
-mod body;
 mod decode;
 mod encode;
 mod forward;
-mod inline;
+mod json;
 mod openapi;
 mod raw;
 
@@ -27,16 +26,19 @@ use tollgate::{Ask, Policy, Want};
 use crate::engine::Engine;
 use crate::facing::Facing;
 use crate::net::Answer;
+use crate::net::body;
 use crate::net::gate::{Barred, Gate};
 use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
+use crate::rls::Service;
+use crate::shutdown::LifeView;
 use crate::telemetry::http::{HttpMetrics, Route};
 use decode::{Decoded, DecodedAsk, Purpose, Reading, Wanted};
 use encode::Spends;
 use tollgate::engine::together;
 
-const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, /v1/forward-auth and /openapi.json; \
+const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, /v1/forward-auth, /json, /healthcheck and /openapi.json; \
                       health and metrics are on the admin port";
 
 /// The door, as one worker has it.
@@ -49,18 +51,23 @@ pub(crate) struct HttpDoor {
     /// How long a body may take.
     patience: Duration,
     metrics: Arc<HttpMetrics>,
+    /// For Envoy's question in JSON.
+    service: Service,
+    life: LifeView,
 }
 
 impl HttpDoor {
     /// A door to this engine.
     pub(crate) fn new(
         engine: Engine,
+        service: Service,
         gate: Gate,
         log_max: u32,
         patience: Duration,
         metrics: Arc<HttpMetrics>,
+        life: LifeView,
     ) -> HttpDoor {
-        HttpDoor { engine, gate, log_max, patience, metrics }
+        HttpDoor { engine, gate, log_max, patience, metrics, service, life }
     }
 
     /// hot path: one store round trip; hyper's allocations and one for the header map.
@@ -77,9 +84,17 @@ impl HttpDoor {
             let (head, _) = request.into_parts();
             return forward::answer(self, &head, peer).await;
         }
+        if route == Route::Json {
+            return json::answer(self, request, peer).await;
+        }
+        if route == Route::HealthCheck {
+            return Ok(json::health(self));
+        }
         if route == Route::OpenApi {
             return match *request.method() {
-                Method::GET | Method::HEAD => Ok(json(Bytes::from(openapi::document(&self.engine.policy())))),
+                Method::GET | Method::HEAD => {
+                    Ok(as_json(Bytes::from(openapi::document(&self.engine.policy()))))
+                }
                 _ => Err(Problem::method("GET")),
             };
         }
@@ -87,8 +102,9 @@ impl HttpDoor {
             return Err(Problem::method("POST"));
         }
         let (head, body) = request.into_parts();
-        check_headers(&head.headers)?;
-        let body = body::read(body, self.patience).await?;
+        check_origin(&head.headers)?;
+        check_kind(&head.headers)?;
+        let body = body::read(body, self.patience).await.map_err(|error| error.problem())?;
         let purpose = if route == Route::Refund { Purpose::Refund } else { Purpose::Ask };
         // One snapshot to read with and to decide under: a reload in between cannot mix the two.
         let policy = self.engine.policy();
@@ -96,11 +112,11 @@ impl HttpDoor {
         let decoded = decode::body(&body, Reading { purpose, log_max: self.log_max, identity })?;
         self.check_gate(route, &decoded, &head.headers, peer)?;
         match &decoded {
-            Decoded::Ask(ask) => self.ask(route, &policy, ask).await.map(json),
+            Decoded::Ask(ask) => self.ask(route, &policy, ask).await.map(as_json),
             Decoded::Batch(asks) => {
                 check_all(&policy, asks)?;
                 let answers = together(asks.iter().map(|ask| self.ask(route, &policy, ask))).await;
-                Ok(json(encode::batch(&answers)))
+                Ok(as_json(encode::batch(&answers)))
             }
         }
     }
@@ -119,13 +135,11 @@ impl HttpDoor {
                 let verdict = self.engine.peek_under(Arc::clone(policy), &ask).await;
                 encode::verdict(&verdict, &wants, Spends::None, *shape)
             }
-            Route::Refund | Route::ForwardAuth | Route::OpenApi | Route::Other => {
-                match self.engine.refund(&ask).await {
-                    RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
-                    RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
-                    RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
-                }
-            }
+            _ => match self.engine.refund(&ask).await {
+                RefundAnswer::Done(refunds) => Ok(encode::refunded(&wants, &refunds)),
+                RefundAnswer::NotDone { why } => Err(encode::not_refunded(&why)),
+                RefundAnswer::Invalid(problem) => Err(encode::invalid(&problem, *shape)),
+            },
         }
     }
 
@@ -143,6 +157,11 @@ impl HttpDoor {
         } else {
             return Ok(());
         };
+        self.pass(what, headers, peer)
+    }
+
+    /// Lets through who may do what can undo a limit.
+    fn pass(&self, what: &str, headers: &HeaderMap, peer: &Peer) -> Result<(), Problem> {
         self.gate.pass(headers, peer).map_err(|barred| match barred {
             Barred::NoToken => Problem::no_token(what),
             Barred::Shut => {
@@ -157,6 +176,8 @@ impl HttpDoor {
 }
 
 impl Handler for HttpDoor {
+    type Body = Full<Bytes>;
+
     async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
         let route = match request.uri().path() {
             "/v1/check" => Route::Check,
@@ -164,6 +185,9 @@ impl Handler for HttpDoor {
             "/v1/refund" => Route::Refund,
             "/v1/forward-auth" => Route::ForwardAuth,
             "/openapi.json" => Route::OpenApi,
+            // Where envoyproxy/ratelimit has them.
+            "/json" => Route::Json,
+            "/healthcheck" => Route::HealthCheck,
             _ => Route::Other,
         };
         let answer = match self.routed(route, request, peer).await {
@@ -174,13 +198,17 @@ impl Handler for HttpDoor {
         answer
     }
 
+    fn refuse(&self, problem: &Problem) -> Answer {
+        problem.answer()
+    }
+
     fn turned_away(&self) {
         self.metrics.turned_away();
     }
 }
 
 /// Refuses what is certainly not a question to us.
-fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     // A page in a browser can post to loopback without anybody's consent, and then says where it is
     // from; the programs we are for do not.
     if headers.contains_key(ORIGIN) {
@@ -188,6 +216,11 @@ fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
         let detail = "a request with an Origin header comes from a web page; ask from a server";
         return Err(Problem::new(StatusCode::FORBIDDEN, "origin", title, detail));
     }
+    Ok(())
+}
+
+/// Refuses what says of itself that it is no JSON.
+fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
     let Some(kind) = headers.get(CONTENT_TYPE) else { return Ok(()) };
     let kind = kind.as_bytes();
     let kind = kind.split(|&byte| byte == b';').next().unwrap_or(kind).trim_ascii();
@@ -212,7 +245,7 @@ fn check_all(policy: &Policy, asks: &[DecodedAsk<'_>]) -> Result<(), Problem> {
     Ok(())
 }
 
-fn json(body: Bytes) -> Answer {
+fn as_json(body: Bytes) -> Answer {
     let mut answer = Response::new(Full::new(body));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer

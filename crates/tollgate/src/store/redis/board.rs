@@ -1,17 +1,25 @@
 //! The notice board in Redis: a hash of notices and a head with its version, on one slot.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tollgate_core::board::{BOARD_BYTES_MAX, Board, NOTICES_MAX, Notice, Post, Posted, fits};
+use tollgate_core::board::{
+    BOARD_BYTES_MAX, Board, NOTICE_OVERHEAD, NOTICES_MAX, Notice, Post, Posted, fits,
+};
 use tollgate_core::store::StoreError;
 use tollgate_core::units::Micros;
 
 use super::RedisStore;
 use super::classify::answered;
+use super::dial::time_of;
+use super::link::Link;
 use super::reply::{bad, whole};
 use super::request::head;
 use super::scripts::Called;
-use super::wire::{Reply, bulk, header};
+use super::wire::{self, Reply, bulk, header};
+
+/// The length of a head: version, bytes of all notices, and the end of the last one, as doubles.
+const HEAD_BYTES: usize = 24;
 
 impl RedisStore {
     pub(super) async fn post_notice(
@@ -48,26 +56,54 @@ impl RedisStore {
         }
     }
 
+    /// Plain commands and no script: a look that finds nothing new is one `GET`, and of 3,000 notices in one
+    /// string Lua makes 6 to 12 ms where `HVALS` takes 0.3.
     pub(super) async fn board_since(&self, seen: u64) -> Result<Option<Board>, StoreError> {
         let link = self.fill(&self.control);
-        let [notices, board_head] = self.naming.board();
-        let [seen, now] = [seen, self.now(&link).await?.0].map(|number| number.to_string());
-        let words = [notices.as_bytes(), board_head.as_bytes(), seen.as_bytes(), now.as_bytes()];
-        let request = |called: Called<'_>| call_on_two(called, &words);
-        let parts = match self.call(&link, self.scripts.board(), request).await? {
-            Reply::Array(parts) => parts,
-            Reply::Error(message) => return Err(answered(&message)),
-            _ => return Err(bad("a board that is no array")),
-        };
-        match parts.as_slice() {
-            [Reply::Integer(_)] => Ok(None),
-            [Reply::Integer(version), Reply::Integer(now), Reply::Bulk(packed)] => {
-                let whole = |number: i64| u64::try_from(number).map_err(|_| bad("a negative number"));
-                let (version, now) = (whole(*version)?, Micros(whole(*now)?));
-                Ok(Some(Board { version, notices: unpack(packed, now)? }))
+        let [notices, head] = self.naming.board();
+        // Order: the version first. A notice that comes in between is read with an older version, and the
+        // next look reads it again.
+        let version = match ask(&link, &["GET", &head]).await? {
+            Reply::Nil => 0,
+            // A head that is not ours says nothing: the board is read each time, until the next post mends it.
+            Reply::Bulk(head) => {
+                let version = head.get(..8).filter(|_| head.len() == HEAD_BYTES);
+                version.and_then(|version| whole(version).ok()).unwrap_or(u64::MAX)
             }
-            _ => Err(bad("a board of another shape")),
+            _ => u64::MAX,
+        };
+        if version == seen && version != u64::MAX {
+            return Ok(None);
         }
+        let Reply::Array(values) = ask(&link, &["HVALS", &notices]).await? else {
+            return Err(bad("a board that is no array"));
+        };
+        let now = match ask(&link, &["TIME"]).await? {
+            Reply::Array(parts) => time_of(&parts).ok_or_else(|| bad("a time that is none"))?,
+            _ => return Err(bad("a time that is none")),
+        };
+        let mut notices = Vec::with_capacity(values.len());
+        let mut malformed = 0;
+        for value in &values {
+            match unpack(value, now) {
+                Ok(notice) => notices.extend(notice),
+                Err(_) => malformed += 1,
+            }
+        }
+        if malformed > 0 {
+            self.malformed.fetch_add(malformed, Ordering::Relaxed);
+            tracing::warn!(malformed, "notices of another shape on the board were passed over");
+        }
+        Ok(Some(Board { version, notices }))
+    }
+}
+
+async fn ask(link: &Link, words: &[&str]) -> Result<Reply, StoreError> {
+    let mut bytes = Vec::new();
+    wire::command(&mut bytes, words.iter().map(|word| word.as_bytes()));
+    match link.call(bytes, 1).await? {
+        Reply::Error(message) => Err(answered(&message)),
+        reply => Ok(reply),
     }
 }
 
@@ -88,46 +124,39 @@ fn pack(name: &[u8], text: &[u8]) -> Vec<u8> {
     [&length(name)[..], &length(text), name, text].concat()
 }
 
-/// Every notice that has not ended.
-fn unpack(mut packed: &[u8], now: Micros) -> Result<Vec<Posted>, StoreError> {
-    let short = || bad("a notice that was cut short");
-    let mut notices = Vec::new();
-    while !packed.is_empty() {
-        let (fixed, rest) = packed.split_at_checked(12).ok_or_else(short)?;
-        let ends = Micros(whole(&fixed[..8])?);
-        let length = |at: usize| usize::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
-        let (name, rest) = rest.split_at_checked(length(8)).ok_or_else(short)?;
-        let (text, rest) = rest.split_at_checked(length(10)).ok_or_else(short)?;
-        packed = rest;
-        if ends > now {
-            let left = Duration::from_micros(ends.0 - now.0);
-            notices.push(Posted { name: name.to_vec(), text: text.to_vec(), left });
-        }
+/// A notice as it was kept; `None` if it has ended.
+fn unpack(value: &Reply, now: Micros) -> Result<Option<Posted>, StoreError> {
+    let short = || bad("a notice of another shape");
+    let Reply::Bulk(value) = value else { return Err(short()) };
+    let (fixed, rest) = value.split_at_checked(NOTICE_OVERHEAD).ok_or_else(short)?;
+    let ends = Micros(whole(&fixed[..8])?);
+    let length = |at: usize| usize::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
+    let (name, text) = rest.split_at_checked(length(8)).ok_or_else(short)?;
+    if text.len() != length(10) {
+        return Err(short());
     }
-    Ok(notices)
+    let left = Duration::from_micros((ends - now).0);
+    Ok((ends > now).then(|| Posted { name: name.to_vec(), text: text.to_vec(), left }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn kept(ends: u32, name: &[u8], text: &[u8]) -> Vec<u8> {
-        [&f64::from(ends).to_le_bytes()[..], &pack(name, text)].concat()
+    fn kept(ends: u32, name: &[u8], text: &[u8]) -> Reply {
+        Reply::Bulk([&f64::from(ends).to_le_bytes()[..], &pack(name, text)].concat())
     }
 
     #[test]
-    fn a_board_is_read_as_it_was_packed_without_what_has_ended() {
-        let board = [kept(5, b"a\0b", b"one"), kept(3, b"gone", b"x"), kept(9, b"c", b"")].concat();
-        let posted = |name: &[u8], text: &[u8], left| Posted {
-            name: name.to_vec(),
-            text: text.to_vec(),
-            left: Duration::from_micros(left),
-        };
-        assert_eq!(unpack(&board, Micros(3)), Ok(vec![posted(b"a\0b", b"one", 2), posted(b"c", b"", 6)]));
-        assert_eq!(unpack(b"", Micros(3)), Ok(Vec::new()));
-        for cut in 1..board.len() {
-            let is_whole = [kept(5, b"a\0b", b"one").len(), board.len() - kept(9, b"c", b"").len()];
-            assert_eq!(unpack(&board[..cut], Micros(0)).is_ok(), is_whole.contains(&cut), "cut at {cut}");
+    fn a_notice_is_read_as_it_was_packed_unless_it_has_ended() {
+        let left = Duration::from_micros(2);
+        let posted = Posted { name: b"a\0b".to_vec(), text: b"one".to_vec(), left };
+        assert_eq!(unpack(&kept(5, b"a\0b", b"one"), Micros(3)), Ok(Some(posted)));
+        assert_eq!(unpack(&kept(3, b"gone", b"x"), Micros(3)), Ok(None));
+        let Reply::Bulk(whole) = kept(5, b"name", b"text") else { unreachable!("kept makes bulks") };
+        for cut in 0..whole.len() {
+            assert!(unpack(&Reply::Bulk(whole[..cut].to_vec()), Micros(0)).is_err(), "cut at {cut}");
         }
+        assert!(unpack(&Reply::Integer(1), Micros(0)).is_err());
     }
 }

@@ -49,14 +49,22 @@ pub(super) fn answered(message: &str) -> StoreError {
     StoreError::Answered { class: class_of(message), message: shown }
 }
 
+/// How a server says that it has no functions, or none such as ours.
+const WITHOUT_FUNCTIONS: [&str; 5] = [
+    "ERR unknown command",
+    "ERR unknown subcommand",
+    "ERR Engine ",
+    "ERR Error compiling function",
+    "ERR Error registering functions",
+];
+
 /// Whether an answer to a call of a function, or to loading its library, says that the user may not
 /// or the server cannot. Either is said before anything runs: what an ACL or a missing command
 /// refuses inside a function is said in other words.
 pub(super) fn is_for_want_of_functions(message: &str) -> bool {
     let is_forbidden = message.starts_with("NOPERM")
         && ["'fcall'", "'function|load'"].iter().any(|command| message.contains(command));
-    is_forbidden
-        || ["ERR unknown command", "ERR unknown subcommand"].iter().any(|text| message.starts_with(text))
+    is_forbidden || WITHOUT_FUNCTIONS.iter().any(|text| message.starts_with(text))
 }
 
 /// Whether a connection that answered so is of no more use: the server behind it is not, or no
@@ -130,6 +138,9 @@ mod tests {
             "NOPERM User ann has no permissions to run the 'function|load' command",
             "ERR unknown command 'FCALL', with args beginning with: 'tollgate_0_fast' '1' ",
             "ERR unknown subcommand 'LOAD'. Try FUNCTION HELP.",
+            "ERR Engine 'lua' not found",
+            "ERR Error compiling function: @user_function:3: '=' expected near 'function'",
+            "ERR Error registering functions: @user_function: 1: Script attempted to access nonexistent global",
         ] {
             assert!(is_for_want_of_functions(message), "{message}");
         }
@@ -139,6 +150,7 @@ mod tests {
             "ERR The user executing the script can't run this command or subcommand script: tollgate_0_fast",
             "ERR Unknown Redis command called from script script: tollgate_0_fast",
             "ERR Function not found",
+            "ERR user_function:12: attempt to index a nil value script: tollgate_0_fast, on @user_function:12.",
             "OOM command not allowed when used memory > 'maxmemory'.",
         ] {
             assert!(!is_for_want_of_functions(message), "{message}");

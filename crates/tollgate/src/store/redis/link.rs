@@ -357,3 +357,34 @@ impl Status {
         self.is_down.store(true, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the caller of a load and a call is told, of these two replies.
+    fn told(replies: &str) -> Reply {
+        let (done, mut answer) = oneshot::channel();
+        let mut unanswered =
+            VecDeque::from([Unanswered { replies: 2, failed: None, since: Instant::now(), done }]);
+        let fatal = deliver(&mut BytesMut::from(replies), &mut unanswered, &mut 0).expect("RESP");
+        assert!(fatal.is_none() && unanswered.is_empty());
+        answer.try_recv().expect("it was told").expect("an answer")
+    }
+
+    #[test]
+    fn a_failed_load_is_told_only_where_it_left_nothing_to_call() {
+        let error = |text: &str| Reply::Error(text.to_owned());
+        for (replies, expected) in [
+            ("+OK\r\n:7\r\n", Reply::Integer(7)),
+            ("+OK\r\n-ERR Function not found\r\n", error("ERR Function not found")),
+            ("-OOM full\r\n-ERR Function not found\r\n", error("OOM full")),
+            ("-NOPERM load\r\n-NOSCRIPT none\r\n", error("NOPERM load")),
+            // Somebody else has loaded it in between, so it ran: that must not look as if it had not.
+            ("-NOPERM load\r\n:7\r\n", Reply::Integer(7)),
+            ("-NOPERM load\r\n-ERR user_function:1: no\r\n", error("ERR user_function:1: no")),
+        ] {
+            assert_eq!(told(replies), expected, "{replies:?}");
+        }
+    }
+}

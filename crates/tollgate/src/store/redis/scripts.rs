@@ -44,7 +44,6 @@ pub(super) struct Library {
     refund: String,
     heartbeat: String,
     post: String,
-    board: String,
     fast: String,
 }
 
@@ -78,7 +77,6 @@ pub(super) struct Scripts {
     fast: Option<Script>,
     heartbeat: Script,
     post: Script,
-    board: Script,
 }
 
 const FAST: &str = include_str!("../../../scripts/token_bucket_fast.lua");
@@ -90,7 +88,6 @@ const TAKE: &str = include_str!("../../../scripts/take.lua");
 const REFUND: &str = include_str!("../../../scripts/refund.lua");
 const HEARTBEAT: &str = include_str!("../../../scripts/heartbeat.lua");
 const POST: &str = include_str!("../../../scripts/post.lua");
-const BOARD: &str = include_str!("../../../scripts/board.lua");
 const LIBRARY: &str = include_str!("../../../scripts/library.lua");
 
 const CONSTANTS: &str = "local ALLOWED, DENIED, NEVER, STALE = 0, 1, 2, 3\n\
@@ -132,7 +129,6 @@ impl Scripts {
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
             heartbeat: Script::new(&["#!lua\n", HEARTBEAT].concat()),
             post: Script::new(&["#!lua\n", POST].concat()),
-            board: Script::new(&["#!lua flags=no-writes\n", BOARD].concat()),
         }
     }
 
@@ -161,11 +157,6 @@ impl Scripts {
         Entry { function: &self.library.post, script: &self.post, only_looks: false }
     }
 
-    /// Shows the board.
-    pub(super) fn board(&self) -> Entry<'_> {
-        Entry { function: &self.library.board, script: &self.board, only_looks: true }
-    }
-
     /// Shows an instance alive.
     pub(super) fn heartbeat(&self) -> Entry<'_> {
         Entry { function: &self.library.heartbeat, script: &self.heartbeat, only_looks: false }
@@ -191,7 +182,6 @@ impl Library {
             refund: function("refund"),
             heartbeat: function("heartbeat"),
             post: function("post"),
-            board: function("board"),
             fast: function("fast"),
         }
     }
@@ -236,9 +226,6 @@ fn library(layout: Layout) -> String {
     }
     text.extend(["redis.register_function('LIBRARY_heartbeat', function(KEYS, ARGV)\n", HEARTBEAT, "end)\n"]);
     text.extend(["redis.register_function('LIBRARY_post', function(KEYS, ARGV)\n", POST, "end)\n"]);
-    // Flagged as a peek is.
-    text.push_str("redis.register_function({ function_name = 'LIBRARY_board', flags = { 'no-writes' },\n");
-    text.extend(["callback = function(KEYS, ARGV)\n", BOARD, "end })\n"]);
     text
 }
 

@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// The limit as written, built or remembered.
-pub(super) fn limit(written: &Written<'_>, log_max: u32) -> Result<Arc<InlineLimit>, LimitProblem> {
+pub(crate) fn limit(written: &Written<'_>, log_max: u32) -> Result<Arc<InlineLimit>, LimitProblem> {
     MEMORY.with_borrow_mut(|Memory { known, text }| {
         let Written { limit, burst, algorithm, time_zone } = *written;
         text.clear();

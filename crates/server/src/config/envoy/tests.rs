@@ -1,0 +1,473 @@
+//! What each key of envoyproxy/ratelimit's YAML and each setting of its environment does: taken away, the
+//! outcome is another.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use tollgate::MemoryStore;
+use tollgate::store::AnyStore;
+
+use super::dialect::KEYS;
+use super::environment::UNDERSTOOD;
+use crate::config::{Config, Overrides, Problems, Source};
+use crate::engine::Engine;
+use crate::rls::{Code, Descriptor, Entry, Request, Service, Stats};
+
+fn checked(files: &[(&str, &str)], settings: &str, vars: &[(&str, &str)]) -> Result<Config, Problems> {
+    let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    };
+    let source =
+        Source { name: "tollgate.yaml".to_owned(), text: settings.to_owned(), envoy: Some(owned(files)) };
+    let environment: BTreeMap<String, String> = owned(vars).into_iter().collect();
+    Config::check(&source, Overrides { environment, ..Overrides::default() })
+}
+
+/// `domain: k=v,k=v | k=v +3`: a request of two descriptors, of three hits each.
+fn request(text: &str) -> Request<'_> {
+    let (domain, rest) = text.split_once(": ").unwrap();
+    let (descriptors, hits) = rest.split_once(" +").unwrap_or((rest, "0"));
+    let entry = |text| {
+        let (key, value) = str::split_once(text, '=').unwrap();
+        Entry { key: key.into(), value: value.into() }
+    };
+    let descriptor = |text: &'static str| Descriptor {
+        entries: text.split(',').map(entry).collect(),
+        carried: None,
+        hits_addend: None,
+        is_negative: false,
+    };
+    let descriptors: &'static str = descriptors.to_owned().leak();
+    Request {
+        domain: domain.into(),
+        descriptors: descriptors.split(" | ").map(descriptor).collect(),
+        hits_addend: hits.parse().unwrap(),
+    }
+}
+
+/// Everything that these requests are answered, and counted, in words.
+async fn outcome(files: &[(&str, &str)], settings: &str, vars: &[(&str, &str)], asks: &[&str]) -> String {
+    let config = match checked(files, settings, vars) {
+        Ok(config) => config,
+        Err(problems) => return format!("refused: {problems}"),
+    };
+    let policy = config.policy.build(1, &config.facing).unwrap();
+    let engine = Engine::builder(AnyStore::Memory(MemoryStore::new())).policy(policy).build();
+    let stats = Arc::new(Stats::default());
+    let service = Service::new(engine, Arc::clone(&stats));
+    let mut said = String::new();
+    for ask in asks {
+        let Ok(answer) = service.answer(&request(ask)).await else {
+            said.push_str("failed; ");
+            continue;
+        };
+        let _ = write!(said, "{}", if answer.code == Code::Ok { "ok" } else { "over" });
+        for status in &answer.statuses {
+            let limit = status.limit.as_ref().map(|limit| {
+                let name = limit.name.as_deref().unwrap_or("-");
+                format!(
+                    "{}/{} {name}",
+                    limit.requests_per_unit,
+                    limit.unit.map_or("?", crate::rls::Unit::name)
+                )
+            });
+            let code = if status.code == Code::Ok { "ok" } else { "over" };
+            let _ = write!(said, " [{code} {} {}]", limit.unwrap_or_default(), status.remaining);
+        }
+        let headers: Vec<_> = answer.headers.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // When a window ends is nobody's to say here.
+        let headers: Vec<_> = headers.iter().map(|header| header.split('=').next().unwrap()).collect();
+        let _ = write!(said, " {headers:?} {:?}; ", answer.metadata);
+    }
+    let counted = stats.text(1, 0);
+    for line in counted.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_")) {
+        let _ = write!(said, "\n{line}");
+    }
+    said
+}
+
+/// A file, the lines that are taken away, settings, and what is asked.
+struct Case {
+    key: &'static str,
+    file: &'static str,
+    /// The lines without which it is another outcome.
+    without: &'static [&'static str],
+    asks: &'static [&'static str],
+    /// What the whole outcome says.
+    says: &'static str,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        key: "domain",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n",
+        without: &["domain: d"],
+        asks: &["d: k=a", "d: k=a", "d: k=b"],
+        says: "ok [ok 1/DAY - 0] [] None; over [over 1/DAY - 0] [] None; ok [ok 1/DAY - 0]",
+    },
+    Case {
+        key: "key",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n",
+        without: &["- key: k"],
+        asks: &["d: k=a"],
+        says: "ok [ok 1/DAY - 0]",
+    },
+    Case {
+        key: "value",
+        file: "domain: d\ndescriptors:\n- key: k\n  value: a\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n",
+        without: &["  value: a"],
+        asks: &["d: k=a", "d: k=b"],
+        says: "ok [ok 1/DAY - 0] [] None; ok [ok  0]",
+    },
+    Case {
+        key: "descriptors",
+        file: "domain: d\ndescriptors:\n- key: k\n  descriptors:\n  - key: l\n    rate_limit: {unit: hour, requests_per_unit: 2}\n",
+        without: &["  descriptors:", "  - key: l", "    rate_limit: {unit: hour, requests_per_unit: 2}"],
+        asks: &["d: k=a,l=b", "d: k=a", "d: k=a,l=b,m=c"],
+        says: "ok [ok 2/HOUR - 1] [] None; ok [ok  0] [] None; ok [ok  0]",
+    },
+    Case {
+        key: "rate_limit",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 0}\n",
+        without: &["  rate_limit: {unit: day, requests_per_unit: 0}"],
+        asks: &["d: k=a"],
+        says: "over [over 0/DAY - 0]",
+    },
+    Case {
+        key: "unit",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    requests_per_unit: 5\n    unit: WeeK\n",
+        without: &["    unit: WeeK"],
+        asks: &["d: k=a"],
+        says: "ok [ok 5/WEEK - 4]",
+    },
+    Case {
+        key: "requests_per_unit",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: year\n    requests_per_unit: 1\n",
+        without: &["    requests_per_unit: 1"],
+        asks: &["d: k=a"],
+        says: "ok [ok 1/YEAR - 0]",
+    },
+    Case {
+        key: "unlimited",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unlimited: true\n",
+        without: &["    unlimited: true"],
+        asks: &["d: k=a"],
+        says: "ok [ok  4294967295]",
+    },
+    Case {
+        key: "shadow_mode",
+        file: "domain: d\ndescriptors:\n- key: k\n  shadow_mode: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n",
+        without: &["  shadow_mode: true"],
+        asks: &["d: k=a", "d: k=a"],
+        says: "ok [ok 1/DAY - 0] [] None; ok [ok 1/DAY - 0]",
+    },
+    Case {
+        key: "quota_mode",
+        file: "domain: d\ndescriptors:\n- key: k\n  quota_mode: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: l\n  quota_mode: true\n  rate_limit: {unit: day, requests_per_unit: 2}\n",
+        without: &["  quota_mode: true"],
+        asks: &["d: k=a | l=a", "d: k=a | l=a", "d: k=a | l=a"],
+        // Over only once every quota is.
+        says: "ok [over 1/DAY - 0] [ok 2/DAY - 0] [] None; over [over 1/DAY - 0] [over 2/DAY - 0]",
+    },
+    Case {
+        key: "name",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: day\n    requests_per_unit: 1\n    name: base\n- key: l\n  rate_limit: {unit: day, requests_per_unit: 9, replaces: [{name: base}]}\n",
+        without: &["    name: base"],
+        asks: &["d: k=a", "d: k=a | l=a"],
+        says: "ok [ok 1/DAY base 0] [] None; ok [ok  0] [ok 9/DAY - 8]",
+    },
+    Case {
+        key: "replaces",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1, name: base}\n- key: l\n  rate_limit:\n    unlimited: true\n    replaces:\n    - name: base\n",
+        without: &["    replaces:", "    - name: base"],
+        asks: &["d: k=a | l=a", "d: k=a"],
+        says: "ok [ok  0] [ok  4294967295] [] None; ok [ok 1/DAY base 0]",
+    },
+    Case {
+        key: "detailed_metric",
+        file: "domain: d\ndescriptors:\n- key: k\n  detailed_metric: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n",
+        without: &["  detailed_metric: true"],
+        asks: &["d: k=a"],
+        says: r#"ratelimit_service_rate_limit_total_hits{domain="d",key1="k_a"} 1"#,
+    },
+    Case {
+        key: "value_to_metric",
+        file: "domain: d\ndescriptors:\n- key: k\n  value_to_metric: true\n  descriptors:\n  - key: l\n    rate_limit: {unit: day, requests_per_unit: 1}\n",
+        without: &["  value_to_metric: true"],
+        asks: &["d: k=a,l=b"],
+        says: r#"ratelimit_service_rate_limit_total_hits{domain="d",key1="k_a",key2="l"} 1"#,
+    },
+    Case {
+        key: "share_threshold",
+        file: "domain: d\ndescriptors:\n- key: k\n  value: a*\n  share_threshold: true\n  rate_limit: {unit: day, requests_per_unit: 1}\n",
+        without: &["  share_threshold: true"],
+        asks: &["d: k=ab", "d: k=ac"],
+        says: "ok [ok 1/DAY - 0] [] None; over [over 1/DAY - 0]",
+    },
+    Case {
+        key: "metadata",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1}\n  metadata: {team: core, level: {n: 7}}\n",
+        without: &["  metadata: {team: core, level: {n: 7}}"],
+        asks: &["d: k=a", "d: k=a"],
+        // Only of what was passed.
+        says: r#"Some([("team", Text("core")), ("level", Map([("n", Number(7))]))]); over [over 1/DAY - 0] [] None"#,
+    },
+    Case {
+        key: "algorithm",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: day\n    requests_per_unit: 10\n    burst: 2\n    algorithm: token_bucket\n",
+        without: &["    algorithm: token_bucket"],
+        asks: &["d: k=a"],
+        says: "ok [ok 10/DAY - 1]",
+    },
+    Case {
+        key: "burst",
+        file: "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: 30s\n    requests_per_unit: 10\n    algorithm: token_bucket\n    burst: 2\n",
+        without: &["    burst: 2"],
+        asks: &["d: k=a", "d: k=a", "d: k=a"],
+        says: "over [over 10/? - 0]",
+    },
+];
+
+#[tokio::test]
+async fn every_key_of_a_file_makes_a_difference() {
+    let settings = "envoy: {metrics: true, dynamic_metadata: true}";
+    for Case { key, file, without, asks, says } in CASES {
+        let whole = outcome(&[("d.yaml", file)], settings, &[], asks).await;
+        assert!(whole.contains(says), "{key}: {whole}");
+        let rest: String = file
+            .lines()
+            .filter(|line| !without.contains(line))
+            .fold(String::new(), |all, line| all + line + "\n");
+        assert!(rest.len() < file.len(), "{key}: nothing was taken away");
+        let other = outcome(&[("d.yaml", &rest)], settings, &[], asks).await;
+        assert_ne!(whole, other, "{key}");
+    }
+    for key in KEYS {
+        assert!(CASES.iter().any(|case| case.key == key), "{key} has no case");
+    }
+}
+
+#[test]
+fn what_the_original_refuses_is_refused_whole_with_its_place() {
+    let good = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1}\n";
+    let below = |text: &str| format!("domain: d\ndescriptors:\n- key: k\n{text}");
+    for (file, says) in [
+        (
+            "descriptors: []".to_owned(),
+            "d.yaml:1:1: domain: is missing: config file cannot have empty domain",
+        ),
+        ("domain: ''".to_owned(), "cannot have empty domain"),
+        ("domain: d\nrate: 1".to_owned(), "d.yaml:2:1: rate: unknown field"),
+        (below("  ratelimit: 1"), "descriptors[0].ratelimit: unknown field"),
+        (
+            below("  rate_limit: {unit: day, requests_per_unit: 1, per: x}"),
+            "descriptors[0].rate_limit.per: unknown field",
+        ),
+        (below("  rate_limit: {requests_per_unit: 1}"), "descriptors[0].rate_limit.unit: is missing"),
+        (
+            below("  rate_limit: {unit: fortnight, requests_per_unit: 1}"),
+            "invalid rate limit unit 'fortnight'",
+        ),
+        (
+            below("  rate_limit: {unit: day, unlimited: true}"),
+            "should not specify rate limit unit when unlimited",
+        ),
+        (
+            below("  rate_limit: {unit: day, requests_per_unit: 1.5}"),
+            "descriptors[0].rate_limit.requests_per_unit: must be a whole number",
+        ),
+        (below("  rate_limit: {unit: day, requests_per_unit: 4294967296}"), "must be a whole number"),
+        (below("  rate_limit: {unit: day, replaces: [{name: ''}]}"), "replaces[0].name: is missing"),
+        (
+            below("  rate_limit: {unit: day, name: n, replaces: [{name: n}]}"),
+            "should not contain name of same descriptor",
+        ),
+        (below("  rate_limit: {unit: day, requests_per_unit: 5, burst: 2}"), "fixed_window takes no burst"),
+        (below("  value: 1.5"), "descriptors[0].value: must be text"),
+        (below("  share_threshold: true"), "descriptors[0].share_threshold: needs a value with `*`"),
+        (below("- key: k"), "duplicate descriptor composite key 'd.k'"),
+        (below("  value: a\n- key: k_a"), "duplicate descriptor composite key 'd.k_a'"),
+        (
+            "domain: d\ndescriptors: [{value: a}]".to_owned(),
+            "descriptors[0].key: is missing: descriptor has empty key",
+        ),
+        ("domain: d\ndescriptors: [a]".to_owned(), "descriptors[0]: must be a mapping"),
+        ("domain: d\ndescriptors: {a: b}".to_owned(), "descriptors: must be a list"),
+        ("domain: [".to_owned(), "not readable as YAML"),
+    ] {
+        let problems =
+            checked(&[("d.yaml", &file)], "", &[]).err().unwrap_or_else(|| panic!("{file} passed"));
+        assert!(problems.to_string().contains(says), "{file}: {problems}");
+    }
+    // One bad file spoils all of them, and every problem is told.
+    let files = [("a.yaml", good), ("b.yaml", "domain: e\nx: 1"), ("c.yaml", "domain: f\ny: 1")];
+    let problems = checked(&files, "", &[]).unwrap_err().to_string();
+    assert!(problems.contains("b.yaml:2:1: x") && problems.contains("c.yaml:2:1: y"), "{problems}");
+    let twice = checked(&[("a.yaml", good), ("b.yaml", good)], "", &[]).unwrap_err().to_string();
+    assert!(twice.contains("b.yaml:1:9: domain: duplicate domain 'd'"), "{twice}");
+}
+
+#[test]
+fn a_known_key_in_a_place_of_no_meaning_passes_with_a_warning() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}\n";
+    let config = checked(&[("d.yaml", file)], "", &[]).unwrap();
+    assert_eq!(
+        config.warnings,
+        ["d.yaml: descriptors[0].rate_limit.shadow_mode: means nothing here, and is ignored"]
+    );
+    let empty = checked(&[], "", &[]).unwrap();
+    assert!(empty.warnings[0].contains("holds no limit"), "{:?}", empty.warnings);
+}
+
+/// Each setting with others that it needs, what it is set to, and where the difference shows.
+const SETTINGS: &[(&[(&str, &str)], &str, &str, fn(&Config) -> String)] = &[
+    (&[("PORT", "1234")], "HOST", "127.0.0.1", |config| format!("{:?}", config.listen.http)),
+    (&[], "PORT", "1234", |config| format!("{:?}", config.listen.http)),
+    (&[], "GRPC_HOST", "::1", |config| format!("{:?}", config.listen.grpc)),
+    (&[], "GRPC_PORT", "1234", |config| format!("{:?}", config.listen.grpc)),
+    (&[("GRPC_PORT", "1")], "GRPC_UDS", "/run/t.sock", |config| format!("{:?}", config.listen.grpc)),
+    (&[], "DEBUG_HOST", "127.0.0.1", |config| format!("{:?}", config.listen.admin)),
+    (&[("DEBUG_HOST", "127.0.0.1")], "DEBUG_PORT", "1234", |config| format!("{:?}", config.listen.admin)),
+    (&[("REDIS_URL", "redis:6379")], "REDIS_SOCKET_TYPE", "tcp", redis),
+    (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "REDIS_TYPE", "cluster", redis),
+    (&[("REDIS_SOCKET_TYPE", "tcp")], "REDIS_URL", "redis:6379", redis),
+    (&[("REDIS_URL", "/run/redis.sock")], "REDIS_AUTH", "ann:p&ss", redis),
+    (&[("REDIS_URL", "/run/redis.sock")], "REDIS_POOL_SIZE", "7", redis),
+    (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "REDIS_TLS", "true", redis),
+    (&[("REDIS_URL", "/run/redis.sock")], "REDIS_TLS_CACERT", "/ca.pem", redis),
+    (&[("REDIS_URL", "/r"), ("REDIS_TLS_CLIENT_KEY", "/k")], "REDIS_TLS_CLIENT_CERT", "/c", redis),
+    (&[("REDIS_URL", "/r"), ("REDIS_TLS_CLIENT_CERT", "/c")], "REDIS_TLS_CLIENT_KEY", "/k", redis),
+    (&[("REDIS_URL", "/run/redis.sock")], "CACHE_KEY_PREFIX", "mine", redis),
+    (&[], "NEAR_LIMIT_RATIO", "0.5", rls),
+    (&[], "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "true", rls),
+    (&[], "SHADOW_MODE", "true", rls),
+    (&[], "QUOTA_MODE", "1", rls),
+    (&[], "RESPONSE_DYNAMIC_METADATA", "t", rls),
+    (&[], "MERGE_DOMAIN_CONFIG", "true", rls),
+    (&[], "LIMIT_RESPONSE_HEADERS_ENABLED", "true", rls),
+    (&[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")], "LIMIT_LIMIT_HEADER", "X-A", rls),
+    (&[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")], "LIMIT_REMAINING_HEADER", "X-B", rls),
+    (&[("LIMIT_RESPONSE_HEADERS_ENABLED", "true")], "LIMIT_RESET_HEADER", "X-C", rls),
+    (&[], "USE_PROMETHEUS", "true", rls),
+    (&[], "LOG_LEVEL", "WARNING", |config| format!("{:?}", config.log)),
+    (&[], "LOG_FORMAT", "json", |config| format!("{:?}", config.log)),
+];
+
+fn redis(config: &Config) -> String {
+    let redis = config.redis.as_ref();
+    redis.map_or("nowhere".to_owned(), |redis| {
+        let secret = redis.url.password.as_ref().map(|secret| secret.reveal().to_owned());
+        format!("{redis:?} {secret:?}")
+    })
+}
+
+fn rls(config: &Config) -> String {
+    format!("{:?}", config.facing.rls)
+}
+
+#[test]
+fn every_setting_of_the_environment_makes_a_difference() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1}\n";
+    let other = file.replace("key: k", "key: l");
+    // Several files of one domain are refused unless they may be merged.
+    let files = |name: &str| {
+        if name == "MERGE_DOMAIN_CONFIG" {
+            vec![("a", file), ("b", other.as_str())]
+        } else {
+            vec![("a", file)]
+        }
+    };
+    let shown = |name: &str, vars: &[(&str, &str)], show: fn(&Config) -> String| {
+        let checked = checked(&files(name), "", vars);
+        checked.as_ref().map_or_else(|problems| format!("refused: {problems}"), show)
+    };
+    for (others, name, value, show) in SETTINGS {
+        let with = shown(name, &[others, &[(*name, *value)][..]].concat(), *show);
+        let without = shown(name, others, *show);
+        assert_ne!(with, without, "{name}");
+        let empty = shown(name, &[others, &[(*name, "")][..]].concat(), *show);
+        assert_eq!(empty, without, "{name}: an empty setting is none");
+    }
+    let tls =
+        ["GRPC_SERVER_USE_TLS", "GRPC_SERVER_TLS_CERT", "GRPC_SERVER_TLS_KEY", "GRPC_CLIENT_TLS_CACERT"];
+    for name in UNDERSTOOD {
+        let is_tested = tls.contains(name) || SETTINGS.iter().any(|(_, tested, ..)| tested == name);
+        assert!(is_tested, "{name} has no test");
+    }
+}
+
+#[test]
+fn tls_of_the_environment_is_that_of_the_grpc_door() {
+    let certificates = testkit::Certificates::new();
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let (cert, key, authority) = (
+        text(&certificates.server.certificate.path),
+        text(&certificates.server.key.path),
+        text(&certificates.authority.path),
+    );
+    let all = [
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_SERVER_TLS_CERT", cert.as_str()),
+        ("GRPC_SERVER_TLS_KEY", key.as_str()),
+        ("GRPC_CLIENT_TLS_CACERT", authority.as_str()),
+    ];
+    let of = |vars: &[(&str, &str)]| match checked(&[], "", vars) {
+        Ok(config) => format!("{:?}", config.tls.grpc),
+        Err(problems) => format!("refused: {problems}"),
+    };
+    let whole = of(&all);
+    assert!(whole.contains("clients: Some"), "{whole}");
+    for name in all.map(|(name, _)| name) {
+        let rest: Vec<_> = all.iter().copied().filter(|(other, _)| *other != name).collect();
+        assert_ne!(of(&rest), whole, "{name}");
+    }
+}
+
+#[test]
+fn settings_that_mean_nothing_here_are_named() {
+    let vars =
+        [("REDIS_PERSECOND_URL", "x"), ("STATSD_HOST", "x"), ("REDIS_TIMEOUT", "1s"), ("HOME", "/root")];
+    let warnings = checked(&[], "", &vars).unwrap().warnings.join("\n");
+    for name in ["REDIS_PERSECOND_URL", "STATSD_HOST", "REDIS_TIMEOUT"] {
+        assert!(warnings.contains(&format!("{name} is not understood: ")), "{name}: {warnings}");
+    }
+    assert!(!warnings.contains("HOME"), "{warnings}");
+    for (name, value, says) in [
+        ("GRPC_CLIENT_TLS_SAN", "x", "GRPC_CLIENT_TLS_SAN: is not understood"),
+        ("SHADOW_MODE", "maybe", "SHADOW_MODE: \"maybe\" is neither true nor false"),
+        ("PORT", "http", "PORT: listen.http: \"0.0.0.0:http\" is not an address"),
+        ("NEAR_LIMIT_RATIO", "2", "NEAR_LIMIT_RATIO: \"2\" is no number from 0 to 1"),
+        ("REDIS_POOL_SIZE", "many", "REDIS_POOL_SIZE: redis.pool_size: must be a whole number"),
+    ] {
+        let problems = checked(&[], "", &[(name, value)]).unwrap_err().to_string();
+        assert!(problems.contains(says), "{name}: {problems}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_cost_uses_up_what_is_left_unless_it_is_to_be_ignored() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 10}\n";
+    let asks = ["d: k=a +8", "d: k=a +5", "d: k=a +1"];
+    let counted = outcome(&[("d.yaml", file)], "", &[], &asks).await;
+    assert!(counted.contains("over [over 10/DAY - 0] [] None; over [over 10/DAY - 0]"), "{counted}");
+    let ignored = outcome(&[("d.yaml", file)], "envoy: {refused_hits: ignored}", &[], &asks).await;
+    assert!(ignored.contains("over [over 10/DAY - 2] [] None; ok [ok 10/DAY - 1]"), "{ignored}");
+}
+
+#[tokio::test]
+async fn an_unknown_domain_passes_and_settings_for_all_limits_hold() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 0}\n";
+    let files = [("d.yaml", file)];
+    assert!(outcome(&files, "", &[], &["other: k=a"]).await.starts_with("ok [ok  0]"));
+    assert!(outcome(&files, "envoy: {shadow_mode: true}", &[], &["d: k=a"]).await.starts_with("ok [over"));
+    let together = outcome(
+        &[("d.yaml", "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 1}\n- key: l\n  rate_limit: {unit: day, requests_per_unit: 5}\n")],
+        "envoy: {take: together}",
+        &[],
+        &["d: k=a | l=a", "d: k=a | l=a", "d: l=a"],
+    )
+    .await;
+    let says = "over [over 1/DAY - 0] [ok 5/DAY - 4] [] None; ok [ok 5/DAY - 3]";
+    assert!(together.contains(says), "{together}");
+}

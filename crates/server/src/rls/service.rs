@@ -1,0 +1,439 @@
+//! A request decided: each descriptor by itself, as the original does it, or all together.
+
+use std::sync::Arc;
+
+use tollgate::core::decision::Outcome;
+use tollgate::core::few::Few;
+use tollgate::core::policy::Role;
+use tollgate::core::verdict::{Judged, RefundAnswer};
+use tollgate::engine::together;
+use tollgate::{Answer, Ask, Cost, Micros, Policy, Source, Verdict, clock};
+
+use super::dialect::Dialect;
+use super::plan::{self, Measure, Planned, Verb};
+use super::stats::{ErrorKind, Hits, Stats};
+use super::{BadRequest, Code, Metadata, Request, Response, Shown, Status, Unit};
+use crate::engine::Engine;
+use crate::facing::Facing;
+
+/// How requests are answered. Travels with the policy.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Settings {
+    /// The limits of envoyproxy/ratelimit's YAML; without them the policy's own rules apply.
+    pub(crate) dialect: Option<Arc<Dialect>>,
+    pub(crate) taking: Taking,
+    pub(crate) outage: Outage,
+    /// The headers a client is told its limit by, if it is.
+    pub(crate) headers: Option<HeaderNames>,
+    /// Whether a refused cost leaves what it could not have; otherwise it uses that up.
+    pub(crate) spares_the_rest: bool,
+    /// Whether nobody is refused.
+    pub(crate) is_shadow: bool,
+    /// Whether every limit is a quota.
+    pub(crate) is_quota: bool,
+    /// Whether limits' metadata is told.
+    pub(crate) has_metadata: bool,
+    /// Whether it is also counted under envoyproxy/ratelimit's names.
+    pub(crate) has_metrics: bool,
+    /// The part of a limit above which hits are near it, in thousandths.
+    pub(crate) near_limit_permille: u32,
+}
+
+/// Whether descriptors are charged alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Taking {
+    /// Each by itself, whatever becomes of the others.
+    #[default]
+    Each,
+    /// All of them, or none.
+    Together,
+}
+
+/// What is answered while the store is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Outage {
+    /// What `on_outage` says.
+    #[default]
+    Answer,
+    /// That it is, as an error of the call, so that Envoy's failure mode answers.
+    Error,
+}
+
+/// The names of the headers that tell a client its limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeaderNames {
+    pub(crate) limit: Arc<str>,
+    pub(crate) remaining: Arc<str>,
+    pub(crate) reset: Arc<str>,
+}
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It cannot be understood, and nothing was spent.
+    Bad(BadRequest),
+    /// The store is away, and that is to be said.
+    Away,
+    /// A mistake on our side.
+    Unfinished,
+}
+
+impl From<BadRequest> for Failure {
+    fn from(bad: BadRequest) -> Failure {
+        Failure::Bad(bad)
+    }
+}
+
+/// Answers requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    engine: Engine,
+    stats: Arc<Stats>,
+}
+
+/// One descriptor, decided.
+#[derive(Debug)]
+struct Decided {
+    status: Status,
+    /// What its limit said, whatever becomes of it.
+    is_over: bool,
+    is_quota: bool,
+    /// How much was asked for, what had been counted before and of how much.
+    hits: Option<Hits>,
+}
+
+impl Service {
+    /// A service that asks this engine, and counts there.
+    pub(crate) fn new(engine: Engine, stats: Arc<Stats>) -> Service {
+        Service { engine, stats }
+    }
+
+    /// Answers a request.
+    ///
+    /// hot path: one store round trip; for one descriptor the subject is allocated, and nothing else.
+    pub(crate) async fn answer(&self, request: &Request<'_>) -> Result<Response, Failure> {
+        // One snapshot to match with and to decide under: a reload in between cannot mix the two.
+        let policy = self.engine.policy();
+        let settings = &Facing::of(&policy).ok_or(Failure::Unfinished)?.rls;
+        if !settings.has_metrics {
+            return self.answer_under(&policy, settings, request).await;
+        }
+        let started = clock::instant();
+        let answer = self.answer_under(&policy, settings, request).await;
+        match &answer {
+            Ok(_) => {}
+            Err(Failure::Away) => self.stats.failed(ErrorKind::Redis),
+            Err(Failure::Bad(_) | Failure::Unfinished) => self.stats.failed(ErrorKind::Service),
+        }
+        self.stats.answered(started.elapsed());
+        answer
+    }
+
+    async fn answer_under(
+        &self,
+        policy: &Arc<Policy>,
+        settings: &Settings,
+        request: &Request<'_>,
+    ) -> Result<Response, Failure> {
+        request.check()?;
+        let planned = plan::of(settings.dialect.as_deref(), request);
+        let decided = match (&planned, settings.taking) {
+            (Few::One(one), _) => Few::One(self.each(policy, settings, one, 0).await?),
+            (Few::Many(many), Taking::Each) => {
+                let each = many.iter().enumerate();
+                let all = together(each.map(|(at, one)| self.each(policy, settings, one, at))).await;
+                Few::Many(all.into_iter().collect::<Result<_, _>>()?)
+            }
+            (Few::Many(many), Taking::Together) => Few::Many(self.all(policy, settings, many).await?),
+        };
+        if settings.has_metrics {
+            self.count(settings, request, &planned, &decided);
+        }
+        Ok(response(settings, &planned, decided))
+    }
+
+    fn count(
+        &self,
+        settings: &Settings,
+        request: &Request<'_>,
+        planned: &[Planned<'_>],
+        decided: &[Decided],
+    ) {
+        if settings.dialect.as_ref().is_some_and(|dialect| !dialect.has(&request.domain)) {
+            self.stats.domain_not_found();
+        }
+        for ((planned, decided), asked) in planned.iter().zip(decided).zip(&request.descriptors) {
+            if let (Some(limit), Some(hits)) = (planned.limit, decided.hits) {
+                let near = settings.near_limit_permille;
+                self.stats.count(limit, &asked.entries, &request.domain, near, hits);
+            }
+        }
+    }
+
+    /// One descriptor by itself.
+    async fn each(
+        &self,
+        policy: &Arc<Policy>,
+        settings: &Settings,
+        planned: &Planned<'_>,
+        at: usize,
+    ) -> Result<Decided, Failure> {
+        let cost = match planned.verb {
+            Verb::Take(cost) | Verb::Refund(cost) => cost,
+            Verb::Peek => Cost::ONE,
+        };
+        let Some(want) = planned.want(cost) else { return Ok(without_store(settings, planned)) };
+        let ask = Ask { wants: &[want] };
+        let verdict = match planned.verb {
+            Verb::Take(_) => self.engine.decide_under(Arc::clone(policy), &ask).await,
+            Verb::Peek | Verb::Refund(_) => self.engine.peek_under(Arc::clone(policy), &ask).await,
+        };
+        check_verdict(settings, &verdict, at)?;
+        let mut decided = decided(settings, planned, &verdict, 0);
+        match planned.verb {
+            Verb::Peek => {}
+            Verb::Refund(_) => self.give_back(&ask, &verdict, &mut decided).await,
+            Verb::Take(_) if decided.is_over && !settings.spares_the_rest => {
+                self.use_up(policy, planned, &mut decided).await;
+            }
+            Verb::Take(_) => {}
+        }
+        Ok(decided)
+    }
+
+    /// All of them, or none. Limits that only watch are charged by themselves, once the others passed.
+    async fn all(
+        &self,
+        policy: &Arc<Policy>,
+        settings: &Settings,
+        planned: &[Planned<'_>],
+    ) -> Result<Vec<Decided>, Failure> {
+        let is_together = |one: &Planned<'_>| {
+            matches!(one.verb, Verb::Take(_)) && !one.limit.is_some_and(|limit| limit.is_shadow)
+        };
+        let wants: Vec<_> = planned
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| is_together(one))
+            .filter_map(|(at, one)| match one.verb {
+                Verb::Take(cost) => Some((at, one.want(cost)?)),
+                _ => None,
+            })
+            .collect();
+        let has_nothing =
+            planned.iter().any(|one| is_together(one) && matches!(one.measure, Measure::Nothing { .. }));
+        let asked: Vec<_> = wants.iter().map(|(_, want)| *want).collect();
+        let ask = Ask { wants: &asked };
+        let verdict = match asked.is_empty() {
+            true => None,
+            // What admits nothing refuses the whole.
+            false if has_nothing => Some(self.engine.peek_under(Arc::clone(policy), &ask).await),
+            false => Some(self.engine.decide_under(Arc::clone(policy), &ask).await),
+        };
+        if let Some(verdict) = &verdict {
+            check_verdict(settings, verdict, 0)?;
+        }
+        let passed = !has_nothing && verdict.as_ref().is_none_or(Verdict::is_allowed);
+        let mut all = Vec::with_capacity(planned.len());
+        for (at, one) in planned.iter().enumerate() {
+            let place = wants.iter().position(|(of, _)| *of == at);
+            all.push(match (place, &verdict) {
+                (Some(place), Some(verdict)) => decided(settings, one, verdict, place),
+                // Only a request that passes is counted by what watches it.
+                _ if !passed && matches!(one.verb, Verb::Take(_)) => {
+                    let looks = Planned { verb: Verb::Peek, measure: Measure::Free, limit: one.limit };
+                    without_store(settings, &looks)
+                }
+                _ => self.each(policy, settings, one, at).await?,
+            });
+        }
+        Ok(all)
+    }
+
+    /// A cost that does not fit uses up what is left, as in the original, where refused hits are counted:
+    /// who reports what a call has cost, once it is over, must not be let off for costing too much.
+    async fn use_up(&self, policy: &Arc<Policy>, planned: &Planned<'_>, decided: &mut Decided) {
+        let Measure::Counted(_) = planned.measure else { return };
+        let left = Cost::new(decided.status.remaining).and_then(|left| planned.want(left));
+        if let Some(want) = left {
+            self.engine.decide_under(Arc::clone(policy), &Ask { wants: &[want] }).await;
+            decided.status.remaining = 0;
+        }
+    }
+
+    /// Gives back hits that no take is named for: as if they had been taken just now.
+    async fn give_back(&self, ask: &Ask<'_>, looked: &Verdict, decided: &mut Decided) {
+        decided.status.code = Code::Ok;
+        decided.is_over = false;
+        let enforced = looked.checks.iter().filter(|judged| judged.role == Role::Enforced);
+        let takes: Vec<_> = enforced.map(|judged| judged.decision.take).collect();
+        if takes.is_empty() || looked.source != Source::Store {
+            return;
+        }
+        let wants: Vec<_> = ask.wants.iter().map(|want| tollgate::Want { takes: &takes, ..*want }).collect();
+        if let RefundAnswer::Done(refunds) = self.engine.refund(&Ask { wants: &wants }).await
+            && let Some(least) = refunds.iter().map(|refund| refund.remaining).min()
+        {
+            decided.status.remaining = least;
+        }
+    }
+}
+
+/// Whether requests should come here. A store that is away matters only if it is an error to ask then.
+pub(crate) fn is_healthy(engine: &Engine) -> bool {
+    let policy = engine.policy();
+    let says_so = Facing::of(&policy).is_some_and(|facing| facing.rls.outage == Outage::Error);
+    !says_so || engine.health().outage.is_none()
+}
+
+fn check_verdict(settings: &Settings, verdict: &Verdict, at: usize) -> Result<(), Failure> {
+    match (&verdict.answer, verdict.source) {
+        (Answer::Invalid(problem), _) => {
+            let at = problem.place().0.map_or(at, |want| want.max(at));
+            Err(BadRequest::new(format!("descriptors[{at}]"), problem.to_string()).into())
+        }
+        (_, Source::Fallback(_)) if settings.outage == Outage::Error => Err(Failure::Away),
+        _ => Ok(()),
+    }
+}
+
+/// What needs no store.
+fn without_store(settings: &Settings, planned: &Planned<'_>) -> Decided {
+    let passes = |remaining| Status { code: Code::Ok, limit: None, remaining, reset_after_secs: None };
+    match &planned.measure {
+        Measure::Unlimited => {
+            let hits = taken(planned, false, 0, u32::MAX);
+            Decided { status: passes(u32::MAX), is_over: false, is_quota: false, hits }
+        }
+        Measure::Nothing { shown, span } => {
+            let is_over = !matches!(planned.verb, Verb::Refund(_));
+            let status = Status {
+                code: code(planned, is_over),
+                limit: Some(shown.clone()),
+                remaining: 0,
+                reset_after_secs: Some(whole_secs(until_end(clock::wall(), *span))),
+            };
+            let hits = taken(planned, is_over, 0, 0);
+            Decided { status, is_over, is_quota: is_quota(settings, planned), hits }
+        }
+        Measure::Free | Measure::Counted(_) | Measure::Rules(_) => {
+            Decided { status: passes(0), is_over: false, is_quota: false, hits: None }
+        }
+    }
+}
+
+/// What the engine answered for the want at this place.
+fn decided(settings: &Settings, planned: &Planned<'_>, verdict: &Verdict, want: usize) -> Decided {
+    let mine = verdict.checks.iter().filter(|judged| judged.want == want && judged.role == Role::Enforced);
+    let Some(judged) = mine.max_by_key(|judged| weight(judged)) else {
+        let status = Status { code: Code::Ok, limit: None, remaining: 0, reset_after_secs: None };
+        return Decided { status, is_over: false, is_quota: false, hits: None };
+    };
+    let is_over = judged.decision.outcome != Outcome::Allowed;
+    let (shown, reset) = match &planned.measure {
+        Measure::Counted(counted) => {
+            let reset = match counted.fixed {
+                // The original always says when the window ends, even if nothing was spent in it.
+                Some(span) => until_end(judged.decision.take.at, span),
+                None => judged.decision.reset_after,
+            };
+            (counted.shown.clone(), reset)
+        }
+        _ => {
+            let shown = Shown {
+                requests_per_unit: judged.decision.limit,
+                unit: Unit::of_span(judged.window),
+                name: verdict.policy.rule_of(judged.origin).map(|rule| rule.name().into()),
+            };
+            (shown, judged.decision.reset_after)
+        }
+    };
+    let spent = judged.decision.limit.saturating_sub(judged.decision.remaining);
+    let hits = taken(planned, is_over, spent, judged.decision.limit);
+    let status = Status {
+        code: code(planned, is_over),
+        limit: Some(shown),
+        remaining: judged.decision.remaining,
+        reset_after_secs: Some(whole_secs(reset)),
+    };
+    Decided { status, is_over, is_quota: is_quota(settings, planned), hits }
+}
+
+/// What is to be counted of a descriptor that takes; `spent` is what is spent of the limit now.
+fn taken(planned: &Planned<'_>, is_over: bool, spent: u32, limit: u32) -> Option<Hits> {
+    let Verb::Take(cost) = planned.verb else { return None };
+    let before = if is_over { spent } else { spent.saturating_sub(cost.get()) };
+    let is_shadow = planned.limit.is_some_and(|limit| limit.is_shadow);
+    Some(Hits { hits: cost.get(), before, limit, is_over, is_shadow })
+}
+
+/// A limit that only watches says that everybody may pass.
+fn code(planned: &Planned<'_>, is_over: bool) -> Code {
+    let is_shadow = planned.limit.is_some_and(|limit| limit.is_shadow);
+    if is_over && !is_shadow { Code::OverLimit } else { Code::Ok }
+}
+
+fn is_quota(settings: &Settings, planned: &Planned<'_>) -> bool {
+    settings.is_quota || planned.limit.is_some_and(|limit| limit.is_quota)
+}
+
+/// Which of several limits speaks for a descriptor: as `Verdict::binding` has it for the whole ask.
+fn weight(judged: &Judged) -> (u8, u64) {
+    match judged.decision.outcome {
+        Outcome::Never => (2, u64::MAX),
+        Outcome::Denied { retry_after } => (1, retry_after.0),
+        Outcome::Allowed => (0, u64::from(u32::MAX - judged.decision.remaining)),
+    }
+}
+
+fn until_end(now: Micros, span: Micros) -> Micros {
+    span - Micros(now.0.checked_rem(span.0).unwrap_or(0))
+}
+
+/// Rounded up: whoever waits that long has waited long enough.
+fn whole_secs(span: Micros) -> u64 {
+    span.0.div_ceil(1_000_000)
+}
+
+fn response(settings: &Settings, planned: &[Planned<'_>], decided: Few<Decided>) -> Response {
+    let is_refused = decided.iter().any(|one| !one.is_quota && one.status.code == Code::OverLimit);
+    let mut quotas = decided.iter().filter(|one| one.is_quota && one.status.limit.is_some()).peekable();
+    let is_spent = quotas.peek().is_some() && quotas.all(|one| one.status.code == Code::OverLimit);
+    let is_over = (is_refused || is_spent) && !settings.is_shadow;
+    let headers = settings.headers.as_ref().map_or_else(Vec::new, |names| headers(names, &decided));
+    let metadata = settings.has_metadata.then(|| metadata(planned, &decided)).filter(|all| !all.is_empty());
+    let statuses = match decided {
+        Few::One(one) => Few::One(one.status),
+        Few::Many(many) => Few::Many(many.into_iter().map(|one| one.status).collect()),
+    };
+    Response { code: if is_over { Code::OverLimit } else { Code::Ok }, statuses, headers, metadata }
+}
+
+/// The limit a client is told: the first that refuses it and is no quota, else the one with the least left.
+fn headers(names: &HeaderNames, decided: &[Decided]) -> Vec<(Arc<str>, String)> {
+    let limited = || decided.iter().filter(|one| one.status.limit.is_some());
+    let failed = limited().find(|one| one.status.code == Code::OverLimit && !one.is_quota);
+    let told = failed.or_else(|| limited().min_by_key(|one| one.status.remaining));
+    let Some((status, limit)) = told.and_then(|one| Some((&one.status, one.status.limit.as_ref()?))) else {
+        return Vec::new();
+    };
+    vec![
+        (Arc::clone(&names.limit), limit.requests_per_unit.to_string()),
+        (Arc::clone(&names.remaining), status.remaining.to_string()),
+        (Arc::clone(&names.reset), status.reset_after_secs.unwrap_or(0).to_string()),
+    ]
+}
+
+/// What the limits say that were passed; of two that say something under one name, the first counts.
+fn metadata(planned: &[Planned<'_>], decided: &[Decided]) -> Metadata {
+    let mut all = Metadata::new();
+    for (planned, decided) in planned.iter().zip(decided) {
+        let Some(limit) = planned.limit.filter(|_| decided.status.code == Code::Ok) else { continue };
+        for (name, value) in &limit.metadata {
+            if !all.iter().any(|(known, _)| known == name) {
+                all.push((name.clone(), value.clone()));
+            }
+        }
+    }
+    all
+}
