@@ -13,7 +13,7 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
     ),
     (
         "doors",
-        "the server's CPU per check over gRPC beside Redis' per PING",
+        "the server's CPU per check over gRPC and RESP beside Redis' per PING and SET",
         &[
             &["build", "--release", "--locked", "-p", "tollgate-server"],
             &["run", "--release", "--locked", "-p", "bench", "--", "doors"],

@@ -6,15 +6,13 @@
 mod grpc;
 
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use testkit::{Child, RedisServer};
 
-use crate::http::{median, micros_each, output};
+use crate::measure::{median, micros_each, output, serve};
 
 const ROUNDS: usize = 9;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server behind one door, and what it has cost.
 struct Contestant {
@@ -38,7 +36,8 @@ async fn table() -> Result<()> {
     let files = grpc::Files::write()?;
     let mut contestants = Vec::new();
     for (name, arguments) in files.servers() {
-        let (child, address) = start("grpc", &arguments).await?;
+        let (child, place) = serve("grpc", &arguments).await?;
+        let address = place.split_once("://").map_or(place.as_str(), |(_, address)| address).to_owned();
         contestants.push(Contestant {
             name,
             child,
@@ -77,25 +76,6 @@ async fn table() -> Result<()> {
         println!("| {name} | {check:.2} | {ping:.2} | {ratio:.2} | ≤ {target} |");
     }
     Ok(())
-}
-
-/// Starts the server that was built beside this program, with one door open.
-async fn start(door: &str, arguments: &[&str]) -> Result<(Child, String)> {
-    let this = std::env::current_exe().context("this program's own path")?;
-    let server = this.with_file_name("tollgate");
-    ensure!(server.exists(), "{} is missing: start this as `cargo xtask bench doors`", server.display());
-    let mut command = Command::new(server);
-    command.env_clear().arg("serve").args(arguments);
-    for other in ["http", "grpc", "admin"] {
-        let at = if other == door { "127.0.0.1:0" } else { "off" };
-        command.args([&format!("--{other}"), at]);
-    }
-    let child = Child::spawn(&mut command);
-    let line = child.wait_for_line(|line| line.starts_with(&format!("  {door}  ")), PATIENCE).await;
-    let address = line.split("://").nth(1).and_then(|rest| rest.split(' ').next());
-    let address = address.context("no address was printed")?.to_owned();
-    child.wait_for_line(|line| line.starts_with("  policy"), PATIENCE).await;
-    Ok((child, address))
 }
 
 /// Pings Redis that often, one PING at a time on each of 50 connections.

@@ -6,16 +6,16 @@
 
 use std::io::Write as _;
 use std::process::Command;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use testkit::{Certificates, Child, RedisServer};
+
+use crate::measure::{median, micros_each, output, serve};
 
 const CONNECTIONS: &str = "64";
 const ROUNDS: usize = 9;
 /// How long the server is asked per round: more than a second of its time, of which we read hundredths.
 const ROUND: &str = "3s";
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Keys drawn from 10 000, requests written out beforehand: what is measured is not Lua.
 const SCRIPT: &str = r#"
@@ -100,20 +100,8 @@ async fn table() -> Result<()> {
     Ok(())
 }
 
-/// Starts the server that was built beside this program, with the built-in rules.
 async fn start(name: &'static str, arguments: &[&str]) -> Result<Contestant> {
-    let this = std::env::current_exe().context("this program's own path")?;
-    let server = this.with_file_name("tollgate");
-    ensure!(server.exists(), "{} is missing: start this as `cargo xtask bench http`", server.display());
-    let mut command = Command::new(server);
-    command
-        .env_clear()
-        .args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--resp", "off", "--admin", "off"])
-        .args(arguments);
-    let child = Child::spawn(&mut command);
-    let line = child.wait_for_line(|line| line.starts_with("  http  "), PATIENCE).await;
-    let url = line.split_whitespace().nth(1).context("no address was printed")?.to_owned();
-    child.wait_for_line(|line| line.starts_with("  policy"), PATIENCE).await;
+    let (child, url) = serve("http", arguments).await?;
     Ok(Contestant { name, child, url, rounds: Vec::new(), per_second: Vec::new() })
 }
 
@@ -138,23 +126,4 @@ fn ping(redis: &RedisServer, requests: u64) -> Result<()> {
     let mut command = Command::new("redis-benchmark");
     command.args(["-p", &port, "-c", CONNECTIONS, "-P", "1", "-n", &requests, "-t", "ping_mbulk", "-q"]);
     output(&mut command).map(|_| ())
-}
-
-pub(crate) fn output(command: &mut Command) -> Result<String> {
-    let output = command.output().with_context(|| format!("cannot start {command:?}; is it installed?"))?;
-    if !output.status.success() {
-        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts of requests are far below 2^52")]
-pub(crate) fn micros_each(time: Duration, requests: u64) -> f64 {
-    time.as_secs_f64() * 1e6 / requests as f64
-}
-
-pub(crate) fn median(figures: impl Iterator<Item = f64>) -> f64 {
-    let mut figures: Vec<f64> = figures.collect();
-    figures.sort_unstable_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }

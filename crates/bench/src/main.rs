@@ -5,9 +5,11 @@
 
 mod doors;
 mod http;
+mod measure;
 mod memory;
 mod policy;
 mod redis;
+mod resp;
 
 use anyhow::{Result, bail};
 
@@ -18,13 +20,14 @@ fn main() -> Result<()> {
         ["core", "redis"] => redis::run(),
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
-        ["doors"] => doors::run(),
+        ["doors"] => doors::run().and_then(|()| resp::run()),
+        ["doors", "resp"] => resp::run(),
         ["http"] => http::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors | bench http | bench policy"
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [resp] | bench http | bench policy"
         ),
     }
 }

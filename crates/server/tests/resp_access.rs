@@ -54,7 +54,7 @@ async fn whoever_guesses_passwords_is_thrown_out() {
     let server = Server::configured(RULES, &["--token", TOKEN]).await;
     let mut client = Resp::connect(server.resp).await;
     client.send("AUTH guess\r\n".repeat(20)).await;
-    assert_eq!(client.until_end().await.matches("WRONGPASS").count(), 8);
+    assert_eq!(client.rest().await.matches("WRONGPASS").count(), 8);
     assert_eq!(server.metric("tollgate_resp_connections_closed_total{why=\"passwords\"}").await, Some(1.0));
 }
 
@@ -63,10 +63,10 @@ async fn strangers_may_send_little_until_they_show_the_token() {
     let server = Server::configured(RULES, &["--token", TOKEN]).await;
     let mut client = Resp::connect(server.resp).await;
     client.send(b"*2\r\n$4\r\nECHO\r\n$5000\r\n").await;
-    assert_eq!(client.until_end().await, "-ERR Protocol error: invalid bulk length\r\n");
+    assert_eq!(client.rest().await, "-ERR Protocol error: invalid bulk length\r\n");
     let mut client = Resp::connect(server.resp).await;
     client.send(b"*40\r\n").await;
-    assert_eq!(client.until_end().await, "-ERR Protocol error: invalid multibulk length\r\n");
+    assert_eq!(client.rest().await, "-ERR Protocol error: invalid multibulk length\r\n");
 
     let mut client = Resp::connect(server.resp).await;
     let long = "x".repeat(5000);
@@ -96,19 +96,32 @@ async fn silence_and_half_a_command_end_a_connection_in_their_own_time() {
     let half = async {
         let mut client = Resp::connect(server.resp).await;
         client.send(b"*1\r\n$4\r\nPI").await;
-        assert_eq!(client.until_end().await, "");
+        assert_eq!(client.rest().await, "");
         started.elapsed()
     };
     let silent = async {
         let mut client = Resp::connect(server.resp).await;
         client.expect("PING", "+PONG\r\n").await;
-        assert_eq!(client.until_end().await, "");
+        assert_eq!(client.rest().await, "");
         started.elapsed()
     };
-    let (half, silent) = tokio::join!(half, silent);
+    let dribbling = async {
+        let mut client = Resp::connect(server.resp).await;
+        let endless = async {
+            client.send(b"*1\r\n$60000\r\n").await;
+            // Until the server has had enough: bytes alone are no sign of life.
+            while tokio::io::AsyncWriteExt::write_all(&mut client.stream, b"x").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, endless).await.expect("it is closed");
+        started.elapsed()
+    };
+    let (half, silent, dribbling) = tokio::join!(half, silent, dribbling);
     assert!(half >= Duration::from_millis(900) && half < silent, "{half:?} {silent:?}");
+    assert!(dribbling < Duration::from_secs(8), "{dribbling:?}");
     assert!(silent >= Duration::from_millis(2900), "{silent:?}");
-    assert_eq!(server.metric("tollgate_resp_connections_closed_total{why=\"idle\"}").await, Some(2.0));
+    assert_eq!(server.metric("tollgate_resp_connections_closed_total{why=\"idle\"}").await, Some(3.0));
 }
 
 #[tokio::test]
@@ -138,7 +151,7 @@ async fn one_connection_too_many_is_told_so() {
     let server = Server::configured(&limits, &["--workers", "1"]).await;
     let mut first = Resp::connect(server.resp).await;
     first.expect("PING", "+PONG\r\n").await;
-    assert_eq!(Resp::connect(server.resp).await.until_end().await, "-ERR max number of clients reached\r\n");
+    assert_eq!(Resp::connect(server.resp).await.rest().await, "-ERR max number of clients reached\r\n");
     assert_eq!(server.metric("tollgate_resp_connections_refused_total").await, Some(1.0));
 }
 
@@ -148,7 +161,7 @@ async fn a_drain_answers_what_was_asked_and_closes() {
     let mut client = Resp::connect(server.resp).await;
     client.expect("CL.THROTTLE k 9 10 36000", &five([0, 10, 9, -1, 3600])).await;
     server.child.terminate();
-    assert_eq!(client.until_end().await, "");
+    assert_eq!(client.rest().await, "");
     let status = tokio::time::timeout(PATIENCE, server.child.wait()).await.expect("it ends");
     assert_eq!(status.code(), Some(0));
 }
@@ -169,7 +182,10 @@ async fn it_is_reached_by_tls_with_certificates_and_by_a_unix_socket() {
     assert!(redis_cli(&[&to[..], &throttle].concat()).contains("NOAUTH"));
     let (cert, key) = (path(&certificates.client.certificate.path), path(&certificates.client.key.path));
     // A certificate does what a token does.
-    let shown = redis_cli(&[&to[..], &["--cert", &cert, "--key", &key], &throttle].concat());
+    let with_certificate = [&to[..], &["--cert", &cert, "--key", &key]].concat();
+    let wrong = redis_cli(&[&with_certificate[..], &["AUTH", "wrong"]].concat());
+    assert!(wrong.contains("WRONGPASS") && !wrong.contains("OK"), "{wrong}");
+    let shown = redis_cli(&[&with_certificate[..], &throttle].concat());
     assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), ["0", "10", "10", "-1", "0"]);
 
     let folder = tempfile::tempdir().unwrap();

@@ -26,8 +26,7 @@ pub(crate) fn command(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
 
 /// `CL.THROTTLE`'s five numbers as bytes.
 pub(crate) fn five(numbers: [i64; 5]) -> String {
-    let numbers = numbers.map(|number| format!(":{number}\r\n")).concat();
-    format!("*5\r\n{numbers}")
+    format!("*5\r\n:{}\r\n", numbers.map(|number| number.to_string()).join("\r\n:"))
 }
 
 impl Resp {
@@ -68,7 +67,7 @@ impl Resp {
     }
 
     /// Everything until the server closes the connection.
-    pub(crate) async fn until_end(&mut self) -> String {
+    pub(crate) async fn rest(&mut self) -> String {
         self.read(16 << 20).await
     }
 

@@ -74,7 +74,7 @@ const COMMANDS: [(Command, i64, i64); 19] = [
     (Command::Echo, 2, 0),
     (Command::Select, 2, 0),
     (Command::Client, -2, 0),
-    (Command::Command, -1, 0),
+    (Command::Commands, -1, 0),
     (Command::Info, -1, 0),
     (Command::Reset, 1, 0),
     (Command::Quit, -1, 0),
@@ -84,8 +84,8 @@ const COMMANDS: [(Command, i64, i64); 19] = [
 pub(super) fn commands(words: &Words<'_, '_>, out: &mut Out) -> Result<(), Fault> {
     let Some(subcommand) = words.get(1) else {
         out.array(COMMANDS.len());
-        for row in COMMANDS {
-            command(&row, out);
+        for row in &COMMANDS {
+            command(row, out);
         }
         return Ok(());
     };
@@ -94,7 +94,7 @@ pub(super) fn commands(words: &Words<'_, '_>, out: &mut Out) -> Result<(), Fault
         out.integer(i64::try_from(COMMANDS.len()).unwrap_or(0));
     } else if is(b"LIST") {
         out.array(COMMANDS.len());
-        for (command, ..) in COMMANDS {
+        for (command, ..) in &COMMANDS {
             out.bulk(command.name().as_bytes());
         }
     } else if is(b"DOCS") {
@@ -128,5 +128,7 @@ fn command(&(command, arity, key): &(Command, i64, i64), out: &mut Out) {
     for number in [key, if command == Command::Del { -1 } else { key }, i64::from(key > 0)] {
         out.integer(number);
     }
-    (0..4).for_each(|_| out.array(0));
+    for _ in 0..4 {
+        out.array(0);
+    }
 }

@@ -29,12 +29,23 @@ const NAME_BYTES_MAX: usize = 16;
 /// One question to the engine.
 #[derive(Debug)]
 pub(super) enum Question<'b> {
-    /// Five numbers about a key, under a limit the caller brings along.
-    Throttle { key: &'b [u8], limit: Arc<InlineLimit>, quantity: Quantity, rounding: Rounding },
-    /// The same, of a limit that lets nothing pass.
-    Closed { asked: Asked, quantity: Quantity },
-    /// Spend, or look.
+    /// Spend under a limit the caller brings along; answered with five numbers.
+    Throttle { key: &'b [u8], limit: Arc<InlineLimit>, cost: Cost, rounding: Rounding },
+    /// Spend under the policy, or look; answered with a map.
     Check { by: Whose<'b>, cost: Cost, spends: bool },
+    /// Anything else.
+    Rare(Rare<'b>),
+}
+
+/// A question that is seldom asked.
+#[derive(Debug)]
+pub(super) enum Rare<'b> {
+    /// Five numbers, and nothing spent.
+    Look { key: &'b [u8], limit: Arc<InlineLimit>, rounding: Rounding },
+    /// Give so many back, and five numbers.
+    Return { key: &'b [u8], limit: Arc<InlineLimit>, cost: Cost, rounding: Rounding },
+    /// Five numbers of a limit that lets nothing pass.
+    Closed { asked: Asked, quantity: Quantity },
     /// Undo.
     Refund { by: Whose<'b>, cost: Cost, takes: Vec<Take> },
     /// Make whole.
@@ -165,16 +176,16 @@ pub(super) fn question<'b>(
             let takes = str::from_utf8(take).ok().and_then(takes::parse).ok_or(Fault::Bad(
                 "take is not a take: give it as the check answered it, such as 1763194000123456.0".into(),
             ))?;
-            Question::Refund { by: by_name(rule, key)?, cost, takes }
+            Question::Rare(Rare::Refund { by: by_name(rule, key)?, cost, takes })
         }
         Command::Forget => {
             let (3, Some(rule), Some(key)) = (words.len(), words.get(1), words.get(2)) else {
                 return Err(Fault::Arity(command));
             };
-            Question::Forget { by: by_name(rule, key)? }
+            Question::Rare(Rare::Forget { by: by_name(rule, key)? })
         }
         Command::Inspect => match (words.len(), words.get(1)) {
-            (2, Some(key)) => Question::Inspect { key },
+            (2, Some(key)) => Question::Rare(Rare::Inspect { key }),
             _ => return Err(Fault::Arity(command)),
         },
         Command::Del => {
@@ -182,7 +193,7 @@ pub(super) fn question<'b>(
             if keys.is_empty() {
                 return Err(Fault::Arity(command));
             }
-            Question::Delete { keys, limit: remembered.any() }
+            Question::Rare(Rare::Delete { keys, limit: remembered.any() })
         }
         _ => return Ok(None),
     }))
@@ -244,10 +255,15 @@ fn of_limit<'b>(
     remembered: &mut Remembered,
 ) -> Result<Question<'b>, Fault> {
     let quantity = Quantity::of(quantity);
-    match remembered.made(asked).map_err(|unfit| Fault::Unfit(unfit, rounding))? {
-        Made::Limit(limit) => Ok(Question::Throttle { key, limit, quantity, rounding }),
-        Made::Closed => Ok(Question::Closed { asked, quantity }),
-    }
+    let limit = match remembered.made(asked).map_err(|unfit| Fault::Unfit(unfit, rounding))? {
+        Made::Limit(limit) => limit,
+        Made::Closed => return Ok(Question::Rare(Rare::Closed { asked, quantity })),
+    };
+    Ok(match quantity {
+        Quantity::Take(cost) => Question::Throttle { key, limit, cost, rounding },
+        Quantity::Peek => Question::Rare(Rare::Look { key, limit, rounding }),
+        Quantity::Return(cost) => Question::Rare(Rare::Return { key, limit, cost, rounding }),
+    })
 }
 
 /// `N` words and, if there is more, `COST n`.

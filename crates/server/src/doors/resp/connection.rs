@@ -21,12 +21,12 @@ use tollgate::core::verdict::RefundAnswer;
 use tollgate::engine::{ForgetError, together};
 use tollgate::{Answer, Ask, By, Cost, Micros, Policy, Want};
 
-use super::command::{self, Fault, Question};
+use super::command::{self, Fault, Question, Rare};
 use super::encode::Out;
 use super::frame::{Parsed, Reader, Words};
 use super::remembered::Remembered;
 use super::session::{After, Session};
-use super::throttle::{self, Quantity, Rounding};
+use super::throttle::{self, Rounding};
 use super::{Pace, RespDoor, inspect};
 use crate::engine::Engine;
 use crate::facing::Facing;
@@ -76,6 +76,7 @@ pub(super) async fn serve(
         remembered: Remembered::default(),
         counts: Counts::default(),
         was_filled: false,
+        is_heard: false,
         stream,
     };
     match client.run(&door, life).await {
@@ -113,6 +114,8 @@ struct Client {
     counts: Counts,
     /// Whether the last read filled all the room there was.
     was_filled: bool,
+    /// Whether the last read ended a command. Bytes that do not are no sign of life.
+    is_heard: bool,
     stream: Stream,
 }
 
@@ -149,7 +152,8 @@ impl Client {
             door.metrics.answered(&mut self.counts);
             match (after?, sent) {
                 (_, Sent::NotTaken) => return Ok(Some(Closed::SlowReader)),
-                (Ended::Not, Sent::All) => clock.heard(),
+                (Ended::Not, Sent::All) if self.is_heard => clock.heard(),
+                (Ended::Not, Sent::All) => {}
                 (Ended::Left, Sent::All) => return Ok(None),
                 (Ended::Why(why), Sent::All) => return Ok(Some(why)),
             }
@@ -199,14 +203,17 @@ impl Client {
             }
         };
         self.input.drain(..done);
+        self.is_heard = done > 0;
         Ok(ended)
     }
 
     /// Answers every whole command there is: so many at a time go to the store together.
     async fn answer_together(&mut self, door: &RespDoor) -> io::Result<Ended> {
+        self.is_heard = false;
         loop {
             let (ended, done) = self.answer_some_together(door).await;
             self.input.drain(..done);
+            self.is_heard |= done > 0;
             if ended != Ended::Not || done == 0 {
                 return Ok(ended);
             }
@@ -432,8 +439,7 @@ async fn answer(
     out: &mut Out,
 ) -> Result<(), Fault> {
     match question {
-        Question::Throttle { key, limit, quantity: Quantity::Take(cost), rounding } => {
-            let cost = Cost::new(cost).unwrap_or(Cost::ONE);
+        Question::Throttle { key, limit, cost, rounding } => {
             let wants = [Want { by: By::Inline(&limit), key, cost, takes: &[] }];
             let verdict = engine.decide_under(Arc::clone(policy), &Ask { wants: &wants }).await;
             match (&verdict.answer, verdict.binding()) {
@@ -442,38 +448,6 @@ async fn answer(
                 (_, None) => return Err(Fault::Bad("nothing was decided".into())),
             }
         }
-        // Boxed: what is rare should not make what is frequent larger.
-        question => Box::pin(answer_rare(engine, policy, question, out)).await?,
-    }
-    Ok(())
-}
-
-async fn answer_rare(
-    engine: &Engine,
-    policy: &Arc<Policy>,
-    question: Question<'_>,
-    out: &mut Out,
-) -> Result<(), Fault> {
-    match question {
-        Question::Throttle { key, limit, quantity, rounding } => {
-            let by = By::Inline(&limit);
-            match quantity {
-                Quantity::Take(_) | Quantity::Peek => {
-                    let wants = [Want { by, key, cost: Cost::ONE, takes: &[] }];
-                    let verdict = engine.peek_under(Arc::clone(policy), &Ask { wants: &wants }).await;
-                    match (&verdict.answer, verdict.binding()) {
-                        (Answer::Invalid(problem), _) => return Err(Fault::Ask(problem.clone())),
-                        (_, Some(judged)) => out.five(throttle::five(&judged.decision, true, rounding)),
-                        (_, None) => return Err(Fault::Bad("nothing was decided".into())),
-                    }
-                }
-                Quantity::Return(cost) => {
-                    let cost = Cost::new(cost).unwrap_or(Cost::ONE);
-                    out.five(give_back(engine, Want { by, key, cost, takes: &[] }, rounding).await?);
-                }
-            }
-        }
-        Question::Closed { asked, quantity } => out.five(throttle::five_closed(&asked, quantity)),
         Question::Check { by, cost, spends } => {
             let wants = [by.want(cost, &[])];
             let ask = Ask { wants: &wants };
@@ -487,7 +461,34 @@ async fn answer_rare(
             }
             out.verdict(&verdict, spends);
         }
-        Question::Refund { by, cost, takes } => {
+        // Boxed: what is rare should not make what is frequent larger.
+        Question::Rare(rare) => Box::pin(answer_rare(engine, policy, rare, out)).await?,
+    }
+    Ok(())
+}
+
+async fn answer_rare(
+    engine: &Engine,
+    policy: &Arc<Policy>,
+    rare: Rare<'_>,
+    out: &mut Out,
+) -> Result<(), Fault> {
+    match rare {
+        Rare::Look { key, limit, rounding } => {
+            let wants = [Want { by: By::Inline(&limit), key, cost: Cost::ONE, takes: &[] }];
+            let verdict = engine.peek_under(Arc::clone(policy), &Ask { wants: &wants }).await;
+            match (&verdict.answer, verdict.binding()) {
+                (Answer::Invalid(problem), _) => return Err(Fault::Ask(problem.clone())),
+                (_, Some(judged)) => out.five(throttle::five(&judged.decision, true, rounding)),
+                (_, None) => return Err(Fault::Bad("nothing was decided".into())),
+            }
+        }
+        Rare::Return { key, limit, cost, rounding } => {
+            let want = Want { by: By::Inline(&limit), key, cost, takes: &[] };
+            out.five(give_back(engine, want, rounding).await?);
+        }
+        Rare::Closed { asked, quantity } => out.five(throttle::five_closed(&asked, quantity)),
+        Rare::Refund { by, cost, takes } => {
             let wants = [by.want(cost, &takes)];
             match engine.refund(&Ask { wants: &wants }).await {
                 RefundAnswer::Done(refunds) => out.refunded(&refunds),
@@ -495,19 +496,19 @@ async fn answer_rare(
                 RefundAnswer::Invalid(problem) => return Err(Fault::Ask(problem)),
             }
         }
-        Question::Forget { by } => {
+        Rare::Forget { by } => {
             let wants = [by.want(Cost::ONE, &[])];
             forgotten(engine.forget(&Ask { wants: &wants }).await)?;
             out.simple("OK");
         }
-        Question::Delete { keys, limit } => {
+        Rare::Delete { keys, limit } => {
             for key in &keys {
                 let wants = [Want { by: By::Inline(&limit), key, cost: Cost::ONE, takes: &[] }];
                 forgotten(engine.forget(&Ask { wants: &wants }).await)?;
             }
             out.integer(i64::try_from(keys.len()).unwrap_or(i64::MAX));
         }
-        Question::Inspect { key } => match inspect::in_words(engine, policy, key).await {
+        Rare::Inspect { key } => match inspect::in_words(engine, policy, key).await {
             Ok(text) => out.bulk(text.as_bytes()),
             Err(Answer::Invalid(problem)) => return Err(Fault::Ask(problem)),
             Err(_) => return Err(Fault::Bad("nothing was decided".into())),

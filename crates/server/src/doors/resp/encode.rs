@@ -141,8 +141,8 @@ impl Out {
         self.bytes.extend_from_slice(&line[..at]);
     }
 
-    fn entry(&mut self, name: &str) {
-        self.bulk(name.as_bytes());
+    fn word(&mut self, word: &str) {
+        self.bulk(word.as_bytes());
     }
 
     fn millis(&mut self, millis: u64) {
@@ -156,37 +156,37 @@ impl Out {
         let binding = verdict.binding();
         let decision = binding.map(|judged| judged.decision);
         self.map(10);
-        self.entry("allowed");
+        self.text("$7\r\nallowed\r\n");
         self.truth(is_allowed);
-        self.entry("limit");
+        self.text("$5\r\nlimit\r\n");
         self.or_null(decision.map(|decision| i64::from(decision.limit)));
-        self.entry("remaining");
+        self.text("$9\r\nremaining\r\n");
         self.or_null(decision.map(|decision| i64::from(decision.remaining)));
-        self.entry("retry_after_ms");
+        self.text("$14\r\nretry_after_ms\r\n");
         match decision.map(|decision| decision.outcome) {
             Some(Outcome::Denied { retry_after }) => self.millis(retry_after.as_millis_ceil()),
             Some(Outcome::Allowed | Outcome::Never) | None => self.null(),
         }
-        self.entry("reset_after_ms");
+        self.text("$14\r\nreset_after_ms\r\n");
         match decision {
             Some(decision) => self.millis(decision.reset_after.as_millis_ceil()),
             None => self.null(),
         }
-        self.entry("never");
+        self.text("$5\r\nnever\r\n");
         self.truth(matches!(decision.map(|decision| decision.outcome), Some(Outcome::Never)));
-        self.entry("rule");
+        self.text("$4\r\nrule\r\n");
         match verdict.rule() {
             Some(rule) => self.bulk(rule.name().as_bytes()),
             None => self.null(),
         }
-        self.entry("source");
-        self.entry(verdict.source.name());
-        self.entry("on_outage");
+        self.text("$6\r\nsource\r\n");
+        self.word(verdict.source.name());
+        self.text("$9\r\non_outage\r\n");
         match verdict.source {
-            Source::Fallback(choice) => self.entry(choice.name()),
+            Source::Fallback(choice) => self.word(choice.name()),
             _ => self.null(),
         }
-        self.entry("take");
+        self.text("$4\r\ntake\r\n");
         // Only a spend in the store can be undone there: what the fallback let pass it never saw.
         if spends && is_allowed && verdict.source == Source::Store {
             self.take(verdict);
@@ -228,13 +228,13 @@ impl Out {
         };
         let least = refunds.iter().min_by_key(|refund| refund.remaining);
         self.map(4);
-        self.entry("refunded");
-        self.entry(returned);
-        self.entry("limit");
+        self.text("$8\r\nrefunded\r\n");
+        self.word(returned);
+        self.text("$5\r\nlimit\r\n");
         self.or_null(least.map(|refund| i64::from(refund.limit)));
-        self.entry("remaining");
+        self.text("$9\r\nremaining\r\n");
         self.or_null(least.map(|refund| i64::from(refund.remaining)));
-        self.entry("reset_after_ms");
+        self.text("$14\r\nreset_after_ms\r\n");
         match least {
             Some(refund) => self.millis(refund.reset_after.as_millis_ceil()),
             None => self.null(),

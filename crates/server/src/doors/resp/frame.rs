@@ -13,25 +13,23 @@ use std::fmt;
 /// The longest line that announces a count or a length: a sign, digits, and the line's end.
 const HEADER_BYTES_MAX: usize = 24;
 
-/// What a client may send.
+/// What a client may send, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_field_names, reason = "each is the most of something")]
 pub(super) struct Limits {
     /// Words of one command.
-    pub(super) words_max: usize,
+    pub(super) words: usize,
     /// Bytes of one word.
-    pub(super) word_bytes_max: usize,
+    pub(super) word_bytes: usize,
     /// Bytes of one command, all told.
-    pub(super) frame_bytes_max: usize,
+    pub(super) frame_bytes: usize,
 }
 
 impl Limits {
     /// For whoever may do everything here.
-    pub(super) const TRUSTED: Limits =
-        Limits { words_max: 64, word_bytes_max: 64 * 1024, frame_bytes_max: 128 * 1024 };
+    pub(super) const TRUSTED: Limits = Limits { words: 64, word_bytes: 64 * 1024, frame_bytes: 128 * 1024 };
     /// For strangers: a named rule, a key and a few attributes fit.
-    pub(super) const STRANGER: Limits =
-        Limits { words_max: 32, word_bytes_max: 4 * 1024, frame_bytes_max: 16 * 1024 };
+    pub(super) const STRANGER: Limits = Limits { words: 32, word_bytes: 4 * 1024, frame_bytes: 16 * 1024 };
 }
 
 /// Where a word stands in its frame.
@@ -169,7 +167,7 @@ impl Reader {
                     match usize::try_from(count) {
                         // `*0` and `*-1` ask for nothing.
                         Err(_) | Ok(0) => return Ok(self.whole(end)),
-                        Ok(count) if count > limits.words_max => return Err(FrameError::TooManyWords),
+                        Ok(count) if count > limits.words => return Err(FrameError::TooManyWords),
                         Ok(left) => self.state = State::Length { left },
                     }
                 }
@@ -179,10 +177,10 @@ impl Reader {
                         let number = number(bytes, self.at + 1, FrameError::BadLength)?;
                         let Some((length, end)) = number else { return Ok(Parsed::Incomplete) };
                         let length = usize::try_from(length).map_err(|_| FrameError::BadLength)?;
-                        if length > limits.word_bytes_max {
+                        if length > limits.word_bytes {
                             return Err(FrameError::BadLength);
                         }
-                        if end + length + 2 > limits.frame_bytes_max {
+                        if end + length + 2 > limits.frame_bytes {
                             return Err(FrameError::TooLong);
                         }
                         (self.state, self.at) = (State::Word { left, length }, end);
@@ -239,21 +237,21 @@ impl Reader {
         let new = bytes.get(self.at..).unwrap_or_default();
         let Some(end) = new.iter().position(|&byte| byte == b'\n').map(|found| self.at + found) else {
             self.at = bytes.len();
-            if self.at >= limits.frame_bytes_max {
+            if self.at >= limits.frame_bytes {
                 return Err(FrameError::LongLine);
             }
             return Ok(Parsed::Incomplete);
         };
-        if end >= limits.frame_bytes_max {
+        if end >= limits.frame_bytes {
             return Err(FrameError::LongLine);
         }
         let text = if bytes[..end].ends_with(b"\r") { end - 1 } else { end };
         let mut at = 0;
         while let Some((start, length, next)) = unquoted(&mut bytes[..text], at)? {
-            if self.spans.len() == limits.words_max {
+            if self.spans.len() == limits.words {
                 return Err(FrameError::TooManyWords);
             }
-            if length > limits.word_bytes_max {
+            if length > limits.word_bytes {
                 return Err(FrameError::BadLength);
             }
             self.push(start, start + length);

@@ -10,10 +10,12 @@ use tollgate::clock;
 
 use super::frame::{FrameError, Limits, Parsed, Reader};
 
+type Commands = Vec<Vec<Vec<u8>>>;
+
 /// What an input came to: its commands, what was left of it, and the error that ended it.
 #[derive(Debug, PartialEq)]
 struct Seen {
-    commands: Vec<Vec<Vec<u8>>>,
+    commands: Commands,
     left: usize,
     error: Option<FrameError>,
 }
@@ -40,11 +42,8 @@ fn setting(name: &str) -> Option<u64> {
 
 fn one(seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let limits = if random.bool() {
-        Limits::TRUSTED
-    } else {
-        Limits { words_max: 5, word_bytes_max: 20, frame_bytes_max: 64 }
-    };
+    let limits =
+        if random.bool() { Limits::TRUSTED } else { Limits { words: 5, word_bytes: 20, frame_bytes: 64 } };
     let (input, written) = input(&mut random);
     let whole = read(&input, &limits, || usize::MAX);
     // At every byte for short inputs, and anywhere for long ones.
@@ -68,8 +67,7 @@ fn one(seed: u64) {
 }
 
 /// Commands in the client's own form, or nearly, or nothing of the kind.
-#[expect(clippy::type_complexity, reason = "a table of one use")]
-fn input(random: &mut fastrand::Rng) -> (Vec<u8>, Option<Vec<Vec<Vec<u8>>>>) {
+fn input(random: &mut fastrand::Rng) -> (Vec<u8>, Option<Commands>) {
     let (mut bytes, mut commands) = (Vec::new(), Vec::new());
     for _ in 0..random.usize(0..6) {
         let mut words = Vec::new();
@@ -137,16 +135,16 @@ fn read(input: &[u8], limits: &Limits, mut size: impl FnMut() -> usize) -> Seen 
                     assert!(length > 0 && length <= buffer.len());
                     let frame: Vec<u8> = buffer.drain(..length).collect();
                     let words: Vec<Vec<u8>> = reader.words(&frame).from(0).map(<[u8]>::to_vec).collect();
-                    assert!(words.len() <= limits.words_max);
-                    assert!(words.iter().all(|word| word.len() <= limits.word_bytes_max));
-                    assert!(reader.room() <= 2 * limits.words_max.max(4), "more room than words");
+                    assert!(words.len() <= limits.words);
+                    assert!(words.iter().all(|word| word.len() <= limits.word_bytes));
+                    assert!(reader.room() <= 2 * limits.words.max(4), "more room than words");
                     commands.push(words);
                 }
                 Err(error) => return Seen { commands, left: 0, error: Some(error) },
             }
         }
         // A command that goes on is within its bound, but for the line that says how far it would go on.
-        assert!(buffer.len() <= limits.frame_bytes_max + 32, "kept {} bytes", buffer.len());
+        assert!(buffer.len() <= limits.frame_bytes + 32, "kept {} bytes", buffer.len());
     }
     Seen { commands, left: buffer.len(), error: None }
 }

@@ -70,11 +70,11 @@ impl Session {
         match (command, words.len()) {
             (Command::Ping, 1) => out.simple("PONG"),
             (Command::Ping | Command::Echo, 2) => out.bulk(words.get(1).unwrap_or_default()),
-            (Command::Select, 2) => self.select(words.get(1).unwrap_or_default(), out)?,
+            (Command::Select, 2) => select(words.get(1).unwrap_or_default(), out)?,
             (Command::Auth, 2 | 3) => return self.auth(words, door, out),
             (Command::Hello, _) => return self.hello(words, door, out),
             (Command::Client, 2..) => self.client(words, out)?,
-            (Command::Command, _) => about::commands(words, out)?,
+            (Command::Commands, _) => about::commands(words, out)?,
             (Command::Info, _) => about::info(door, out),
             (Command::Reset, 1) => {
                 *self = Session {
@@ -94,38 +94,26 @@ impl Session {
         Ok(After::Open)
     }
 
-    #[expect(clippy::unused_self, reason = "every command is the session's")]
-    fn select(&self, word: &[u8], out: &mut Out) -> Result<(), Fault> {
-        match std::str::from_utf8(word).ok().and_then(|word| word.parse::<i64>().ok()) {
-            Some(0) => {
-                out.simple("OK");
-                Ok(())
-            }
-            Some(_) => Err(Fault::Bad("DB index is out of range".into())),
-            None => Err(Fault::Bad("value is not an integer or out of range".into())),
-        }
-    }
-
     fn auth(&mut self, words: &Words<'_, '_>, door: &RespDoor, out: &mut Out) -> Result<After, Fault> {
         let (user, password) = match words.len() {
             2 => (&b"default"[..], words.get(1)),
             _ => (words.get(1).unwrap_or_default(), words.get(2)),
         };
-        let after = self.log_in(user, password.unwrap_or_default(), door, out)?;
-        if self.is_trusted && after == After::Open {
+        let refused = self.log_in(user, password.unwrap_or_default(), door, out)?;
+        if refused.is_none() {
             out.simple("OK");
         }
-        Ok(after)
+        Ok(refused.unwrap_or(After::Open))
     }
 
-    /// Takes a password. Whoever guesses on and on is thrown out.
+    /// Takes a password, or refuses it and says so. Whoever guesses on and on is thrown out.
     fn log_in(
         &mut self,
         user: &[u8],
         password: &[u8],
         door: &RespDoor,
         out: &mut Out,
-    ) -> Result<After, Fault> {
+    ) -> Result<Option<After>, Fault> {
         let Gate::Token(_) = &door.gate else {
             return Err(Fault::Bad(
                 "AUTH <password> called without any password configured for the default user. Are you sure your \
@@ -135,12 +123,12 @@ impl Session {
         };
         if user == b"default" && door.gate.accepts(password) {
             self.is_trusted = true;
-            return Ok(After::Open);
+            return Ok(None);
         }
         self.is_trusted = door.gate.is_open_to(&self.peer);
         self.wrong_passwords += 1;
         out.error("WRONGPASS invalid username-password pair or user is disabled.");
-        Ok(if self.wrong_passwords < WRONG_PASSWORDS_MAX { After::Open } else { After::ThrownOut })
+        Ok(Some(if self.wrong_passwords < WRONG_PASSWORDS_MAX { After::Open } else { After::ThrownOut }))
     }
 
     /// `HELLO [version [AUTH user password] [SETNAME name]]`. All of it, or none.
@@ -173,12 +161,10 @@ impl Session {
                 }
             }
         }
-        if let Some((user, password)) = login {
-            let tries = self.wrong_passwords;
-            let after = self.log_in(user, password, door, out)?;
-            if self.wrong_passwords > tries {
-                return Ok(after);
-            }
+        if let Some((user, password)) = login
+            && let Some(after) = self.log_in(user, password, door, out)?
+        {
+            return Ok(after);
         }
         if let Some(name) = name {
             self.name = name.to_vec();
@@ -213,6 +199,17 @@ impl Session {
             return Err(Fault::Bad(what.into()));
         }
         Ok(())
+    }
+}
+
+fn select(word: &[u8], out: &mut Out) -> Result<(), Fault> {
+    match std::str::from_utf8(word).ok().and_then(|word| word.parse::<i64>().ok()) {
+        Some(0) => {
+            out.simple("OK");
+            Ok(())
+        }
+        Some(_) => Err(Fault::Bad("DB index is out of range".into())),
+        None => Err(Fault::Bad("value is not an integer or out of range".into())),
     }
 }
 

@@ -7,11 +7,10 @@
 //! Model: throttle/tests/model.rs, redis-cell's own arithmetic
 //! Proved by: throttle/tests.rs
 
-use tollgate::InlineLimit;
 use tollgate::core::algorithm::TokenBucket;
 use tollgate::core::algorithm::token_bucket::UNITS_MAX;
 use tollgate::core::decision::{Decision, Outcome, Refunded};
-use tollgate::core::units::Micros;
+use tollgate::{Cost, InlineLimit, Micros};
 
 /// The largest burst, so that every larger quantity can be told from it in 32 bits.
 const CAPACITY_MAX: i64 = u32::MAX as i64 - 1;
@@ -28,11 +27,11 @@ pub(super) struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Quantity {
     /// Spend so many.
-    Take(u32),
+    Take(Cost),
     /// Only look.
     Peek,
     /// Give so many back.
-    Return(u32),
+    Return(Cost),
 }
 
 /// Why no bucket can be made of the numbers.
@@ -64,11 +63,10 @@ impl Quantity {
     /// The quantity as it is written. More than 32 bits of it are more than any bucket holds.
     #[inline]
     pub(super) fn of(quantity: i64) -> Quantity {
-        let size = u32::try_from(quantity.unsigned_abs()).unwrap_or(u32::MAX);
-        match quantity {
-            0 => Quantity::Peek,
-            1.. => Quantity::Take(size),
-            _ => Quantity::Return(size),
+        match Cost::new(u32::try_from(quantity.unsigned_abs()).unwrap_or(u32::MAX)) {
+            None => Quantity::Peek,
+            Some(cost) if quantity > 0 => Quantity::Take(cost),
+            Some(cost) => Quantity::Return(cost),
         }
     }
 }

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use tollgate::core::algorithm::Algorithm;
 use tollgate::core::algorithm::token_bucket::{self, State};
 use tollgate::core::decision::Verb;
-use tollgate::core::units::Cost;
 
 use super::*;
 
@@ -31,7 +30,7 @@ struct Ours {
 impl Ours {
     fn throttle(&mut self, now_us: u64, quantity: i64) -> [i64; 5] {
         let (cost, verb) = match Quantity::of(quantity) {
-            Quantity::Take(cost) => (Cost::new(cost).unwrap(), Verb::Take),
+            Quantity::Take(cost) => (cost, Verb::Take),
             Quantity::Peek => (Cost::ONE, Verb::Peek),
             Quantity::Return(_) => panic!("redis-cell answers more than there is"),
         };
@@ -146,15 +145,17 @@ fn any_numbers_make_a_bucket_or_a_reason() {
 fn a_rate_that_cannot_be_exact_is_off_by_less_than_redis_cell_cuts_off() {
     // A prime number a day, with a burst that leaves no room for its fraction.
     let found = bucket(999_999, 1_000_003, 86_400).unwrap();
-    let (exact, kept) = (1_000_003.0 / 86_400e6, f64::from(found.pour()) / found.unit() as f64);
-    assert!(kept <= exact && (exact - kept) / exact < 1e-8, "{kept} {exact}");
+    // As fractions over one denominator: what is kept, and what is asked for.
+    let kept = u128::from(found.pour()) * 86_400_000_000;
+    let asked = u128::from(found.unit()) * 1_000_003;
+    assert!(kept <= asked && (asked - kept) * 100_000_000 < asked, "{found:?}");
 }
 
 #[test]
 fn a_bucket_that_holds_nothing_refuses_everything() {
     let asked = Asked { max_burst: -1, count: 1, period_us: 1 };
     assert!(matches!(asked.make(), Ok(Made::Closed)));
-    assert_eq!(five_closed(&asked, Quantity::Take(1)), [1, 0, 0, -1, 0]);
+    assert_eq!(five_closed(&asked, Quantity::of(1)), [1, 0, 0, -1, 0]);
     assert_eq!(five_closed(&asked, Quantity::Peek), [0, 0, 0, -1, 0]);
     assert_eq!(five_closed(&Asked { max_burst: -5, ..asked }, Quantity::Peek), [1, -4, 0, -1, 0]);
 }

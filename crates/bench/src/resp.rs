@@ -1,0 +1,161 @@
+//! What a check costs the server over RESP, beside what Redis' own commands cost Redis.
+//!
+//! Processor time of each server's process, user and system, by `/proc/PID/stat`: asked by
+//! `redis-benchmark`, over 50 connections, by turns. `throttlecrab-server` takes part where it is on the
+//! PATH. A ratio is the median of the rounds' ratios to the Redis row of its table.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use testkit::{Child, RedisServer, free_port};
+
+use crate::measure::{median, micros_each, output, serve};
+
+const ROUNDS: usize = 5;
+const CONNECTIONS: &str = "50";
+const KEYS: &str = "100000";
+
+/// Who answers.
+enum Server {
+    Redis(RedisServer),
+    Other { child: Child, port: u16 },
+}
+
+impl Server {
+    fn port(&self) -> u16 {
+        match self {
+            Server::Redis(redis) => redis.port(),
+            Server::Other { port, .. } => *port,
+        }
+    }
+
+    fn cpu_time(&self) -> Duration {
+        match self {
+            Server::Redis(redis) => redis.cpu_time(),
+            Server::Other { child, .. } => child.cpu_time(),
+        }
+    }
+}
+
+/// One row: a command put to a server.
+struct Row {
+    name: String,
+    /// Which server, by its place.
+    server: usize,
+    words: &'static [&'static str],
+    target: &'static str,
+    rounds: Vec<f64>,
+}
+
+/// Runs all of it.
+pub(crate) fn run() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(tables())
+}
+
+async fn tables() -> Result<()> {
+    const THROTTLE: &[&str] = &["CL.THROTTLE", "key:__rand_int__", "15", "30", "60"];
+    const CRAB: &[&str] = &["THROTTLE", "key:__rand_int__", "15", "30", "60"];
+    const CHECK: &[&str] = &["TG.CHECK", "api", "key:__rand_int__"];
+    const PING: &[&str] = &["PING"];
+    const SET: &[&str] = &["SET", "key:__rand_int__", "xxx"];
+    const SET_EX: &[&str] = &["SET", "key:__rand_int__", "xxx", "EX", "60"];
+
+    let mut servers = vec![Server::Redis(RedisServer::start().await)];
+    for workers in ["1", "2"] {
+        let (child, place) = serve("resp", &["--workers", workers]).await?;
+        let port = place.rsplit(':').next().and_then(|port| port.parse().ok()).context("no port")?;
+        servers.push(Server::Other { child, port });
+    }
+    servers.extend(throttlecrab());
+    let has_crab = servers.len() > 3;
+
+    let row = |name: &str, server, words, target| Row {
+        name: name.to_owned(),
+        server,
+        words,
+        target,
+        rounds: Vec::new(),
+    };
+    let mut piped = vec![
+        row("Redis SET", 0, SET, ""),
+        row("Redis SET with EX", 0, SET_EX, ""),
+        row("Redis PING", 0, PING, ""),
+        row("Tollgate CL.THROTTLE, 1 worker", 1, THROTTLE, "≤ 0.5"),
+        row("Tollgate CL.THROTTLE, 2 workers", 2, THROTTLE, "≤ 0.5"),
+        row("Tollgate TG.CHECK, 1 worker", 1, CHECK, ""),
+        row("Tollgate PING, 1 worker", 1, PING, ""),
+    ];
+    let mut single = vec![
+        row("Redis PING", 0, PING, ""),
+        row("Tollgate CL.THROTTLE, 1 worker", 1, THROTTLE, "≤ 1.2"),
+        row("Tollgate CL.THROTTLE, 2 workers", 2, THROTTLE, ""),
+    ];
+    if has_crab {
+        piped.push(row("throttlecrab THROTTLE", 3, CRAB, ""));
+        single.push(row("throttlecrab THROTTLE", 3, CRAB, ""));
+    } else {
+        println!(
+            "throttlecrab-server is not on the PATH: `cargo install throttlecrab-server --locked` brings it"
+        );
+    }
+    table("RESP, pipeline 16", "Redis SET", &mut piped, &servers, "16", 400_000)?;
+    table("RESP, pipeline 1", "Redis PING", &mut single, &servers, "1", 100_000)
+}
+
+fn throttlecrab() -> Option<Server> {
+    let port = free_port();
+    let mut command = Command::new("throttlecrab-server");
+    command.args([
+        "--redis",
+        "--redis-host",
+        "127.0.0.1",
+        "--redis-port",
+        &port.to_string(),
+        "--log-level",
+        "error",
+    ]);
+    let child = Child::try_spawn(&mut command).ok()?;
+    Some(Server::Other { child, port })
+}
+
+fn table(
+    title: &str,
+    beside: &str,
+    rows: &mut [Row],
+    servers: &[Server],
+    pipeline: &str,
+    requests: u64,
+) -> Result<()> {
+    // The first round warms up and is not counted.
+    for round in 0..=ROUNDS {
+        for row in &mut *rows {
+            let server = &servers[row.server];
+            let before = server.cpu_time();
+            ask(server.port(), pipeline, requests, row.words)?;
+            if round > 0 {
+                row.rounds.push(micros_each(server.cpu_time().saturating_sub(before), requests));
+            }
+        }
+    }
+    let (port, count) = (CONNECTIONS, KEYS);
+    println!(
+        "\n### {title}: server CPU per command ({port} connections, {count} keys, {ROUNDS} rounds by turns, medians)\n"
+    );
+    println!("| | µs per command | × {beside} | target |\n|---|---|---|---|");
+    let Some((first, _)) = rows.split_first() else { return Ok(()) };
+    for row in &*rows {
+        let micros = median(row.rounds.iter().copied());
+        let ratio = median(row.rounds.iter().zip(&first.rounds).map(|(mine, theirs)| mine / theirs));
+        println!("| {} | {micros:.2} | {ratio:.2} | {} |", row.name, row.target);
+    }
+    Ok(())
+}
+
+fn ask(port: u16, pipeline: &str, requests: u64, words: &[&str]) -> Result<()> {
+    let (port, requests) = (port.to_string(), requests.to_string());
+    let mut command = Command::new("redis-benchmark");
+    command.args(["-p", &port, "-c", CONNECTIONS, "-P", pipeline, "-n", &requests, "-r", KEYS, "-q"]);
+    output(command.args(words)).map(|_| ())
+}
