@@ -10,7 +10,6 @@ use super::{family, names};
 
 /// The commands there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::enum_variant_names, reason = "COMMAND is a command")]
 pub(crate) enum Command {
     Throttle,
     Gcra,

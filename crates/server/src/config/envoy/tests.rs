@@ -18,8 +18,11 @@ fn checked(files: &[(&str, &str)], settings: &str, vars: &[(&str, &str)]) -> Res
     let owned = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
         pairs.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
     };
-    let source =
-        Source { name: "tollgate.yaml".to_owned(), text: settings.to_owned(), envoy: Some(owned(files)) };
+    let source = Source {
+        name: "tollgate.yaml".to_owned(),
+        text: format!("{settings}\nrules: []\n"),
+        envoy: Some(owned(files)),
+    };
     let environment: BTreeMap<String, String> = owned(vars).into_iter().collect();
     Config::check(&source, Overrides { environment, ..Overrides::default() })
 }

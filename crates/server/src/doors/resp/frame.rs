@@ -15,7 +15,6 @@ const HEADER_BYTES_MAX: usize = 24;
 
 /// What a client may send, at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_field_names, reason = "each is the most of something")]
 pub(super) struct Limits {
     /// Words of one command.
     pub(super) words: usize,
