@@ -29,7 +29,7 @@ limits:
   sliding_log_max: lots
 listen:
   http: localhost
-  grpc: 127.0.0.1:8081
+  grpc: everywhere
 log: {level: loud, format: xml}
 colour: blue
 ";
@@ -61,7 +61,7 @@ async fn every_problem_is_named_at_once_with_line_and_column() {
         ("20:19: redis.tls_client_key", "other half"),
         ("22:20: limits.sliding_log_max", "whole number"),
         ("24:9: listen.http", "not an address"),
-        ("25:9: listen.grpc", "the gRPC door comes with a later release; use --grpc off"),
+        ("25:9: listen.grpc", "not an address"),
         ("26:14: log.level", "not a level"),
         ("26:28: log.format", "text or json"),
         ("27:1: colour", "unknown field"),
@@ -90,7 +90,7 @@ async fn flags_are_checked_as_the_file_is() {
     for (flags, says) in [
         (&["--redis", "redis://:hunter2@h/x"][..], "--redis: database"),
         (&["--http", "8080"], "--http: \"8080\" is not an address"),
-        (&["--grpc", "127.0.0.1:8081"], "the gRPC door comes with a later release; use --grpc off"),
+        (&["--grpc", "8081"], "--grpc: \"8081\" is not an address"),
         (&["--resp", "6380"], "--resp: \"6380\" is not an address"),
         (&["--deadline", "25"], "--deadline: \"25\" is not a time"),
         (&["--deadline", "1h"], "out of bounds: from 1ms to 10s"),

@@ -185,7 +185,11 @@ async fn what_is_wrong_with_the_files_is_said_where_they_are_named() {
             "client_certs",
             "use required or optional",
         ),
-        (format!("https: {{cert: {cert}, key: {key}}}"), "tls.https", "unknown field: use http, resp, admin"),
+        (
+            format!("https: {{cert: {cert}, key: {key}}}"),
+            "tls.https",
+            "unknown field: use http, grpc, resp, admin",
+        ),
     ] {
         let file = config(&format!("tls: {{{section}}}\nrules: []\n"));
         let (code, output) = refused(&["--config", text(file.path())]).await;
