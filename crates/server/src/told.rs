@@ -50,6 +50,16 @@ impl Told {
         Ok(())
     }
 
+    /// Notes that something was named and nothing said of it.
+    pub(crate) fn mention(&mut self, name: &str) -> Result<(), String> {
+        let attribute = Attribute::parse(name).map_err(|error| error.to_string())?;
+        if self.named.contains(&attribute) {
+            return Err("is named twice: a call has one of each".to_owned());
+        }
+        self.named.push(attribute);
+        Ok(())
+    }
+
     /// One attribute more, or what is wrong with it.
     pub(crate) fn with(mut self, attribute: Attribute, text: Cow<'_, str>) -> Result<Told, &'static str> {
         if self.named.contains(&attribute) {

@@ -139,7 +139,9 @@ async fn a_taken_port_is_named_with_its_door() {
     let server = Server::start().await;
     for (door, flag, address) in [("http", "--http", server.http), ("admin", "--admin", server.admin)] {
         let other = if flag == "--http" { "--admin" } else { "--http" };
-        let (code, output) = refused(&[flag, &address.to_string(), other, "127.0.0.1:0"]).await;
+        let (code, output) =
+            refused(&[flag, &address.to_string(), other, "127.0.0.1:0", "--grpc", "off", "--resp", "off"])
+                .await;
         assert_eq!(code, 1, "{output}");
         assert!(
             output.contains(&format!("{door} door: cannot listen on {address}: the address is in use")),

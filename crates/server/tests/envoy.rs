@@ -124,8 +124,17 @@ async fn limits_are_counted_under_the_originals_names_by_choice() {
     Caller::connect(plain.grpc).await.one("shop", &[("tenant", "acme")]).await;
     assert!(!plain.admin("/metrics", "").await.text().contains("ratelimit_service"));
 
-    let mut command =
-        tollgate(&["serve", "--http", "off", "--grpc", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    let mut command = tollgate(&[
+        "serve",
+        "--http",
+        "off",
+        "--grpc",
+        "127.0.0.1:0",
+        "--resp",
+        "off",
+        "--admin",
+        "127.0.0.1:0",
+    ]);
     command.args(["--envoy-config", text(&runtime.config())]).env("USE_PROMETHEUS", "true");
     let child = Child::spawn(&mut command);
     let mut at = Vec::new();
@@ -230,7 +239,15 @@ async fn the_environment_of_the_original_names_redis_and_doors() {
     let redis = RedisServer::start().await;
     let runtime = Runtime::new(LIMITS);
     let start = async |more: &[(&str, &str)]| {
-        let mut command = tollgate(&["serve", "--envoy-config", text(&runtime.config()), "--admin", "off"]);
+        let mut command = tollgate(&[
+            "serve",
+            "--envoy-config",
+            text(&runtime.config()),
+            "--resp",
+            "off",
+            "--admin",
+            "off",
+        ]);
         let port = testkit::free_port().to_string();
         command.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", &port);
         command.env("HOST", "127.0.0.1").env("PORT", testkit::free_port().to_string());

@@ -182,7 +182,7 @@ fn text(path: &Path) -> &str {
 async fn envoy_asks_tollgate_as_it_asked_the_original() {
     let place = TempDir::new().unwrap();
     limits(&place, LIMITS);
-    let settings = config("envoy: {response_headers: true}");
+    let settings = config("envoy: {response_headers: true}\nrules: []\n");
     let arguments = ["--envoy-config", text(place.path()), "--config", text(settings.path())];
     let mut server = Server::start_with(&arguments).await;
     let envoy = Envoy::start(server.grpc).await;
@@ -240,7 +240,7 @@ async fn with_redis_stopped_the_limits_on_outage_answers_envoy() {
         ("envoy: {on_outage: error}", 200, 500),
     ] {
         let mut redis = RedisServer::start().await;
-        let settings_file = config(settings);
+        let settings_file = config(&format!("{settings}\nrules: []\n"));
         let server = Server::start_with(&[
             "--envoy-config",
             text(place.path()),

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use tollgate::core::attributes::Attribute;
 use tollgate::identity::Identity;
 
 use super::raw::{ATTRIBUTES_MAX, RawAttributes, Value};
@@ -30,7 +29,7 @@ pub(super) fn read(
         let place = || format!("{path}.{}", name.chars().take(64).collect::<String>());
         let text: Cow<'_, str> = match value {
             Value::Absent => {
-                Attribute::parse(&name).map_err(|error| Problem::field(place(), error.to_string()))?;
+                told.mention(&name).map_err(|what| Problem::field(place(), what))?;
                 continue;
             }
             Value::Text(text) => text,
