@@ -115,17 +115,16 @@ impl Service {
         // One snapshot to match with and to decide under: a reload in between cannot mix the two.
         let policy = self.engine.policy();
         let settings = &Facing::of(&policy).ok_or(Failure::Unfinished)?.rls;
-        if !settings.has_metrics {
-            return self.answer_under(&policy, settings, request).await;
-        }
-        let started = clock::instant();
+        let started = settings.has_metrics.then(clock::instant);
         let answer = self.answer_under(&policy, settings, request).await;
-        match &answer {
-            Ok(_) => {}
-            Err(Failure::Away) => self.stats.failed(ErrorKind::Redis),
-            Err(Failure::Bad(_) | Failure::Unfinished) => self.stats.failed(ErrorKind::Service),
+        if let Some(started) = started {
+            match &answer {
+                Ok(_) => {}
+                Err(Failure::Away) => self.stats.failed(ErrorKind::Redis),
+                Err(Failure::Bad(_) | Failure::Unfinished) => self.stats.failed(ErrorKind::Service),
+            }
+            self.stats.answered(started.elapsed());
         }
-        self.stats.answered(started.elapsed());
         answer
     }
 
@@ -137,14 +136,10 @@ impl Service {
     ) -> Result<Response, Failure> {
         request.check()?;
         let planned = plan::of(settings.dialect.as_deref(), request);
-        let decided = match (&planned, settings.taking) {
-            (Few::One(one), _) => Few::One(self.each(policy, settings, one, 0).await?),
-            (Few::Many(many), Taking::Each) => {
-                let each = many.iter().enumerate();
-                let all = together(each.map(|(at, one)| self.each(policy, settings, one, at))).await;
-                Few::Many(all.into_iter().collect::<Result<_, _>>()?)
-            }
-            (Few::Many(many), Taking::Together) => Few::Many(self.all(policy, settings, many).await?),
+        let decided = match &planned {
+            Few::One(one) => Few::One(self.each(policy, settings, one, 0).await?),
+            // Boxed: nearly every request has one descriptor, and should not make room for the others.
+            Few::Many(many) => Few::Many(Box::pin(self.several(policy, settings, many)).await?),
         };
         if settings.has_metrics {
             self.count(settings, request, &planned, &decided);
@@ -170,6 +165,20 @@ impl Service {
         }
     }
 
+    async fn several(
+        &self,
+        policy: &Arc<Policy>,
+        settings: &Settings,
+        planned: &[Planned<'_>],
+    ) -> Result<Vec<Decided>, Failure> {
+        if settings.taking == Taking::Together {
+            return self.all(policy, settings, planned).await;
+        }
+        let each = planned.iter().enumerate();
+        let all = together(each.map(|(at, one)| self.each(policy, settings, one, at))).await;
+        all.into_iter().collect()
+    }
+
     /// One descriptor by itself.
     async fn each(
         &self,
@@ -192,9 +201,9 @@ impl Service {
         let mut decided = decided(settings, planned, &verdict, 0);
         match planned.verb {
             Verb::Peek => {}
-            Verb::Refund(_) => self.give_back(&ask, &verdict, &mut decided).await,
+            Verb::Refund(_) => Box::pin(self.give_back(&ask, &verdict, &mut decided)).await,
             Verb::Take(_) if decided.is_over && !settings.spares_the_rest => {
-                self.use_up(policy, planned, &mut decided).await;
+                Box::pin(self.use_up(policy, planned, &mut decided)).await;
             }
             Verb::Take(_) => {}
         }
