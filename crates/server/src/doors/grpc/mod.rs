@@ -114,17 +114,13 @@ impl GrpcDoor {
             self.metrics.no_grpc();
             return answer::no_grpc(status);
         }
-        match self.beside.answer(request) {
-            Ok(answering) => {
-                self.metrics.answered(Route::Beside, Code::Ok);
-                answering.await
-            }
-            Err(_) => {
-                let failed = Failed::new(Code::Unimplemented, "there is no such method here");
-                self.metrics.answered(Route::Other, failed.code);
-                answer::failed(&failed)
-            }
+        if let Some(answering) = self.beside.answer(request) {
+            self.metrics.answered(Route::Beside, Code::Ok);
+            return answering.await;
         }
+        let failed = Failed::new(Code::Unimplemented, "there is no such method here");
+        self.metrics.answered(Route::Other, failed.code);
+        answer::failed(&failed)
     }
 }
 

@@ -83,7 +83,7 @@ const VALUES: [Option<&str>; 8] =
 fn file(draw: &mut Draw, path: &[Step], into: &mut Vec<Written>) {
     let mut brothers: Vec<Step> = Vec::new();
     for _ in 0..*draw.of(&[0, 1, 2, 4]) {
-        let one = step(*draw.of(&["k", "l", "k_a"]), *draw.of(&VALUES));
+        let one = step(draw.of::<&str>(&["k", "l", "k_a"]), *draw.of(&VALUES));
         if brothers.contains(&one) {
             continue;
         }
