@@ -180,9 +180,9 @@ async fn bad_requests_name_the_field_and_spend_nothing() {
         (request("shop", &[acme; 65]), "descriptors: are 65"),
         (request("shop", &[acme, &[("k", "v"); 65]]), "descriptors[1].entries: are 65"),
     ] {
-        let called = caller.call(SHOULD_RATE_LIMIT, &bad).await;
-        assert_eq!((called.http, called.code, called.has_trailers), (200, Some(3), false), "{called:?}");
-        assert!(called.why.starts_with(says), "{called:?}");
+        let outcome = caller.call(SHOULD_RATE_LIMIT, &bad).await;
+        assert_eq!((outcome.http, outcome.code, outcome.has_trailers), (200, Some(3), false), "{outcome:?}");
+        assert!(outcome.why.starts_with(says), "{outcome:?}");
     }
     for (kind, body, code, says) in [
         ("application/grpc", Bytes::new(), 3, "there is no message"),
@@ -191,9 +191,9 @@ async fn bad_requests_name_the_field_and_spend_nothing() {
         ("application/grpc", Bytes::from_static(&[0, 0, 0, 0, 2, 0x0a, 9]), 3, "not a message"),
         ("application/grpc+proto", Bytes::from(vec![0; 70_000]), 8, "the body is too long"),
     ] {
-        let called = caller.send(SHOULD_RATE_LIMIT, kind, body).await;
-        assert_eq!(called.code, Some(code), "{called:?}");
-        assert!(called.why.starts_with(says), "{called:?}");
+        let outcome = caller.send(SHOULD_RATE_LIMIT, kind, body).await;
+        assert_eq!(outcome.code, Some(code), "{outcome:?}");
+        assert!(outcome.why.starts_with(says), "{outcome:?}");
     }
     let unknown = caller.call("/envoy.service.ratelimit.v3.RateLimitService/Other", &request("a", &[])).await;
     assert_eq!(unknown.code, Some(12));
@@ -276,9 +276,9 @@ async fn our_own_service_checks_peeks_and_refunds_several_at_once() {
     ] {
         let call = v1::CheckRequest { asks: vec![own(inline(4)), own(wrong)] };
         let call = if path == "Refund" { v1::CheckRequest { asks: vec![own(login())] } } else { call };
-        let called = caller.call(&format!("/tollgate.v1.Tollgate/{path}"), &call).await;
-        assert_eq!(called.code, Some(3), "{called:?}");
-        assert!(called.why.starts_with(says), "{says}: {called:?}");
+        let outcome = caller.call(&format!("/tollgate.v1.Tollgate/{path}"), &call).await;
+        assert_eq!(outcome.code, Some(3), "{outcome:?}");
+        assert!(outcome.why.starts_with(says), "{says}: {outcome:?}");
     }
     let left: v1::CheckResponse =
         caller.answer("/tollgate.v1.Tollgate/Peek", &v1::CheckRequest { asks: vec![own(inline(4))] }).await;
@@ -286,10 +286,10 @@ async fn our_own_service_checks_peeks_and_refunds_several_at_once() {
 }
 
 async fn health(caller: &Caller, service: &str) -> Result<i32, u16> {
-    let called =
+    let outcome =
         caller.call("/grpc.health.v1.Health/Check", &HealthCheckRequest { service: service.into() }).await;
-    match called.code {
-        Some(0) => Ok(called.message::<HealthCheckResponse>().status),
+    match outcome.code {
+        Some(0) => Ok(outcome.message::<HealthCheckResponse>().status),
         code => Err(code.unwrap()),
     }
 }
@@ -378,8 +378,8 @@ async fn with_redis_away_on_outage_answers_or_the_call_fails_by_choice() {
         let asked = request("shop", &[&[("tenant", "acme")]]);
         assert_eq!(caller.call(SHOULD_RATE_LIMIT, &asked).await.code, Some(0));
         redis.kill();
-        let called = caller.call(SHOULD_RATE_LIMIT, &asked).await;
-        assert_eq!(called.code, code, "{called:?}");
+        let outcome = caller.call(SHOULD_RATE_LIMIT, &asked).await;
+        assert_eq!(outcome.code, code, "{outcome:?}");
         for _ in 0..8 {
             caller.call(SHOULD_RATE_LIMIT, &asked).await;
         }

@@ -127,7 +127,8 @@ impl<S: Store> Engine<S> {
         let (answer, source, checks) = match &matched {
             Err(problem) => (Answer::Invalid(problem.clone()), Source::Unlimited, Few::Many(Vec::new())),
             Ok(matched) if matched.is_usual() => inner.enforce(verb, &policy, matched).await,
-            Ok(matched) => inner.with_advice(verb, &policy, matched).await,
+            // Boxed, like all that is rare: what is usual should not make room for it.
+            Ok(matched) => Box::pin(inner.with_advice(verb, &policy, matched)).await,
         };
         drop(matched);
         let verdict = Verdict { answer, source, checks, policy };
@@ -307,7 +308,7 @@ impl<S: Store> Inner<S> {
                 let answer = if is_refused { Answer::Refused } else { Answer::Allowed };
                 (answer, Source::Store, judged(&matched.enforced, &decisions))
             }
-            Err(_) => self.fallback.decide(policy, &matched.enforced, verb == Verb::Peek).await,
+            Err(_) => Box::pin(self.fallback.decide(policy, &matched.enforced, verb == Verb::Peek)).await,
         }
     }
 

@@ -163,8 +163,8 @@ impl Admin {
 impl Handler for Admin {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
-        self.routed(request, peer).await.unwrap_or_else(|problem| problem.answer())
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Answer {
+        self.routed(request, &peer).await.unwrap_or_else(|problem| problem.answer())
     }
 
     fn refuse(&self, problem: &Problem) -> Answer {

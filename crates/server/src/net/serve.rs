@@ -76,12 +76,20 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// What an answer carries.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
+    /// Whether answers over HTTP/2 say when they were given, and whether peers are asked if they are there. Both
+    /// cost every request a look at the clock.
+    const HAS_DATE: bool = true;
+    const HAS_PINGS: bool = true;
+
     /// Answers one request of that peer. Never fails: what is wrong with a request is an answer too.
+    ///
+    /// No `async fn` of ours: a future keeps room for what it was called with even after that was moved on, and
+    /// each of them is copied a few times before it runs. Who takes the request apart first has a smaller one.
     fn answer(
-        &self,
+        self: Arc<Self>,
         request: Request<Incoming>,
-        peer: &Peer,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
+        peer: Peer,
+    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static;
 
     /// Answers a request that was not looked at, because this is wrong with it.
     fn refuse(&self, problem: &Problem) -> Response<Self::Body>;
@@ -147,10 +155,7 @@ struct Served<H> {
 
 impl<H: Handler> Served<H> {
     async fn http1(self: Arc<Self>, stream: Stream, life: LifeView, idle: Interval) {
-        let service = service_fn(|request| {
-            let served = &self;
-            async move { Ok::<_, Infallible>(served.answer(request).await) }
-        });
+        let service = service_fn(|request| self.answer(request));
         let connection = http1::Builder::new()
             .max_headers(HEADERS_MAX)
             .max_buf_size(BUFFER_BYTES_MAX)
@@ -165,16 +170,21 @@ impl<H: Handler> Served<H> {
 
     async fn http2(self: Arc<Self>, stream: Stream, life: LifeView, idle: Interval) {
         let service = service_fn(|request: Request<Incoming>| {
-            let served = Arc::clone(&self);
+            // HTTP/1.1's reader counts them itself.
+            let answering = if request.headers().len() > HEADERS_MAX {
+                Err(self.handler.refuse(&too_many_headers()))
+            } else {
+                Ok(self.answer(request))
+            };
             async move {
-                // HTTP/1.1's reader counts them itself.
-                if request.headers().len() > HEADERS_MAX {
-                    return Ok::<_, Infallible>(served.handler.refuse(&too_many_headers()));
+                match answering {
+                    Ok(answering) => answering.await,
+                    Err(refused) => Ok(refused),
                 }
-                Ok(served.answer(request).await)
             }
         });
         let connection = http2::Builder::new(TokioExecutor::new())
+            .auto_date_header(H::HAS_DATE)
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(HEADER_LIST_BYTES_MAX)
@@ -183,16 +193,23 @@ impl<H: Handler> Served<H> {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_pending_accept_reset_streams(RESETS_MAX)
             .max_local_error_reset_streams(RESETS_MAX)
-            .keep_alive_interval(PING_EVERY)
+            .keep_alive_interval(H::HAS_PINGS.then_some(PING_EVERY))
             .keep_alive_timeout(PING_TIMEOUT)
             .serve_connection(TokioIo::new(stream), service);
         self.drive(pin!(connection), life, idle).await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<H::Body> {
-        let answer = self.handler.answer(request, &self.peer).await;
-        self.finished.fetch_add(1, Ordering::Relaxed);
-        answer
+    fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response<H::Body>, Infallible>> + Send + 'static + use<H> {
+        let served = Arc::clone(self);
+        let answering = Arc::clone(&self.handler).answer(request, self.peer);
+        async move {
+            let answer = answering.await;
+            served.finished.fetch_add(1, Ordering::Relaxed);
+            Ok(answer)
+        }
     }
 
     /// Runs a connection to its end, its life's end, or until it idles.

@@ -7,7 +7,7 @@ use tollgate::core::few::Few;
 use tollgate::core::policy::Role;
 use tollgate::core::verdict::{Judged, RefundAnswer};
 use tollgate::engine::together;
-use tollgate::{Answer, Ask, Cost, Micros, Policy, Source, Verdict, clock};
+use tollgate::{Answer, Ask, Cost, Micros, Policy, Source, Verdict, Want, clock};
 
 use super::dialect::Dialect;
 use super::plan::{self, Measure, Planned, Verb};
@@ -18,7 +18,7 @@ use crate::facing::Facing;
 
 /// How requests are answered. Travels with the policy.
 #[derive(Debug, Clone, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "the original's settings are so")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of the original's, on or off")]
 pub(crate) struct Settings {
     /// The limits of envoyproxy/ratelimit's YAML; without them the policy's own rules apply.
     pub(crate) dialect: Option<Arc<Dialect>>,
@@ -116,17 +116,16 @@ impl Service {
         // One snapshot to match with and to decide under: a reload in between cannot mix the two.
         let policy = self.engine.policy();
         let settings = &Facing::of(&policy).ok_or(Failure::Unfinished)?.rls;
-        if !settings.has_metrics {
-            return self.answer_under(&policy, settings, request).await;
-        }
-        let started = clock::instant();
+        let started = settings.has_metrics.then(clock::instant);
         let answer = self.answer_under(&policy, settings, request).await;
-        match &answer {
-            Ok(_) => {}
-            Err(Failure::Away) => self.stats.failed(ErrorKind::Redis),
-            Err(Failure::Bad(_) | Failure::Unfinished) => self.stats.failed(ErrorKind::Service),
+        if let Some(started) = started {
+            match &answer {
+                Ok(_) => {}
+                Err(Failure::Away) => self.stats.failed(ErrorKind::Redis),
+                Err(Failure::Bad(_) | Failure::Unfinished) => self.stats.failed(ErrorKind::Service),
+            }
+            self.stats.answered(started.elapsed());
         }
-        self.stats.answered(started.elapsed());
         answer
     }
 
@@ -138,14 +137,10 @@ impl Service {
     ) -> Result<Response, Failure> {
         request.check()?;
         let planned = plan::of(settings.dialect.as_deref(), request);
-        let decided = match (&planned, settings.taking) {
-            (Few::One(one), _) => Few::One(self.each(policy, settings, one, 0).await?),
-            (Few::Many(many), Taking::Each) => {
-                let each = many.iter().enumerate();
-                let all = together(each.map(|(at, one)| self.each(policy, settings, one, at))).await;
-                Few::Many(all.into_iter().collect::<Result<_, _>>()?)
-            }
-            (Few::Many(many), Taking::Together) => Few::Many(self.all(policy, settings, many).await?),
+        let decided = match &planned {
+            Few::One(one) => Few::One(self.each(policy, settings, one, 0).await?),
+            // Boxed: nearly every request has one descriptor, and should not make room for the others.
+            Few::Many(many) => Few::Many(Box::pin(self.several(policy, settings, many)).await?),
         };
         if settings.has_metrics {
             self.count(settings, request, &planned, &decided);
@@ -171,6 +166,20 @@ impl Service {
         }
     }
 
+    async fn several(
+        &self,
+        policy: &Arc<Policy>,
+        settings: &Settings,
+        planned: &[Planned<'_>],
+    ) -> Result<Vec<Decided>, Failure> {
+        if settings.taking == Taking::Together {
+            return self.all(policy, settings, planned).await;
+        }
+        let each = planned.iter().enumerate();
+        let all = together(each.map(|(at, one)| self.each(policy, settings, one, at))).await;
+        all.into_iter().collect()
+    }
+
     /// One descriptor by itself.
     async fn each(
         &self,
@@ -179,24 +188,35 @@ impl Service {
         planned: &Planned<'_>,
         at: usize,
     ) -> Result<Decided, Failure> {
-        let cost = match planned.verb {
+        self.each_as(planned.verb, policy, settings, planned, at).await
+    }
+
+    async fn each_as(
+        &self,
+        verb: Verb,
+        policy: &Arc<Policy>,
+        settings: &Settings,
+        planned: &Planned<'_>,
+        at: usize,
+    ) -> Result<Decided, Failure> {
+        let cost = match verb {
             Verb::Take(cost) | Verb::Refund(cost) => cost,
             Verb::Peek => Cost::ONE,
         };
         let Some(want) = planned.want(cost) else { return Ok(without_store(settings, planned)) };
         let ask = Ask { wants: &[want] };
-        let verdict = match planned.verb {
+        let verdict = match verb {
             Verb::Take(_) => self.engine.decide_under(Arc::clone(policy), &ask).await,
             Verb::Peek | Verb::Refund(_) => self.engine.peek_under(Arc::clone(policy), &ask).await,
         };
-        check_verdict(settings, &verdict, at)?;
+        check_verdict(settings, &verdict, |_| at)?;
         let mut decided = decided(settings, planned, &verdict, 0);
-        match planned.verb {
-            Verb::Refund(_) => self.give_back(&ask, &verdict, &mut decided).await,
+        match verb {
+            Verb::Refund(_) => Box::pin(self.give_back(&ask, &verdict, &mut decided)).await,
             Verb::Take(_) if decided.is_over && !settings.spares_the_rest => {
-                self.use_up(policy, planned, &mut decided).await;
+                Box::pin(self.use_up(policy, planned, &mut decided)).await;
             }
-            Verb::Peek | Verb::Take(_) => {}
+            Verb::Take(_) | Verb::Peek => {}
         }
         Ok(decided)
     }
@@ -208,41 +228,33 @@ impl Service {
         settings: &Settings,
         planned: &[Planned<'_>],
     ) -> Result<Vec<Decided>, Failure> {
-        let is_together = |one: &Planned<'_>| {
-            matches!(one.verb, Verb::Take(_)) && !one.limit.is_some_and(|limit| limit.is_shadow)
-        };
-        let wants: Vec<_> = planned
-            .iter()
-            .enumerate()
-            .filter(|(_, one)| is_together(one))
-            .filter_map(|(at, one)| match one.verb {
-                Verb::Take(cost) => Some((at, one.want(cost)?)),
-                _ => None,
-            })
-            .collect();
-        let has_nothing =
-            planned.iter().any(|one| is_together(one) && matches!(one.measure, Measure::Nothing { .. }));
-        let asked: Vec<_> = wants.iter().map(|(_, want)| *want).collect();
-        let ask = Ask { wants: &asked };
-        let verdict = match asked.is_empty() {
-            true => None,
+        let shares = shares(planned);
+        let wants: Vec<Want<'_>> =
+            shares.iter().filter_map(|share| planned.get(share.first()?)?.want(share.cost)).collect();
+        let has_nothing = planned.iter().any(|one| {
+            is_enforced(one) && matches!((one.verb, &one.measure), (Verb::Take(_), Measure::Nothing { .. }))
+        });
+        let ask = Ask { wants: &wants };
+        let verdict = if wants.is_empty() {
+            None
+        } else if has_nothing {
             // What admits nothing refuses the whole.
-            false if has_nothing => Some(self.engine.peek_under(Arc::clone(policy), &ask).await),
-            false => Some(self.engine.decide_under(Arc::clone(policy), &ask).await),
+            Some(self.engine.peek_under(Arc::clone(policy), &ask).await)
+        } else {
+            Some(self.engine.decide_under(Arc::clone(policy), &ask).await)
         };
         if let Some(verdict) = &verdict {
-            check_verdict(settings, verdict, 0)?;
+            check_verdict(settings, verdict, |want| shares.get(want).and_then(Share::first).unwrap_or(0))?;
         }
         let passed = !has_nothing && verdict.as_ref().is_none_or(Verdict::is_allowed);
         let mut all = Vec::with_capacity(planned.len());
         for (at, one) in planned.iter().enumerate() {
-            let place = wants.iter().position(|(of, _)| *of == at);
-            all.push(match (place, &verdict) {
-                (Some(place), Some(verdict)) => decided(settings, one, verdict, place),
+            let want = shares.iter().position(|share| share.of.contains(&at));
+            all.push(match (want, &verdict) {
+                (Some(want), Some(verdict)) => decided(settings, one, verdict, want),
                 // Only a request that passes is counted by what watches it.
                 _ if !passed && matches!(one.verb, Verb::Take(_)) => {
-                    let looks = Planned { verb: Verb::Peek, measure: Measure::Free, limit: one.limit };
-                    without_store(settings, &looks)
+                    self.each_as(Verb::Peek, policy, settings, one, at).await?
                 }
                 _ => self.each(policy, settings, one, at).await?,
             });
@@ -270,7 +282,7 @@ impl Service {
         if takes.is_empty() || looked.source != Source::Store {
             return;
         }
-        let wants: Vec<_> = ask.wants.iter().map(|want| tollgate::Want { takes: &takes, ..*want }).collect();
+        let wants: Vec<_> = ask.wants.iter().map(|want| Want { takes: &takes, ..*want }).collect();
         if let RefundAnswer::Done(refunds) = self.engine.refund(&Ask { wants: &wants }).await
             && let Some(least) = refunds.iter().map(|refund| refund.remaining).min()
         {
@@ -286,10 +298,58 @@ pub(crate) fn is_healthy(engine: &Engine) -> bool {
     !says_so || engine.health().outage.is_none()
 }
 
-fn check_verdict(settings: &Settings, verdict: &Verdict, at: usize) -> Result<(), Failure> {
+/// Descriptors that are charged together, as one want: two of one limit and one subject are one, of both costs.
+struct Share {
+    of: Vec<usize>,
+    cost: Cost,
+}
+
+impl Share {
+    fn first(&self) -> Option<usize> {
+        self.of.first().copied()
+    }
+}
+
+/// What is charged together: everything that takes and may refuse.
+fn shares(planned: &[Planned<'_>]) -> Vec<Share> {
+    let mut shares: Vec<Share> = Vec::new();
+    for (at, one) in planned.iter().enumerate() {
+        let Verb::Take(cost) = one.verb else { continue };
+        if !is_enforced(one) || one.want(cost).is_none() {
+            continue;
+        }
+        let is_same = |share: &&mut Share| {
+            let first = share.of.first().and_then(|first| planned.get(*first));
+            match (&one.measure, first.map(|first| &first.measure)) {
+                (Measure::Counted(one), Some(Measure::Counted(other))) => {
+                    one.subject == other.subject && one.inline.scope() == other.inline.scope()
+                }
+                _ => false,
+            }
+        };
+        match shares.iter_mut().find(is_same) {
+            Some(share) => {
+                share.of.push(at);
+                share.cost = Cost::new(share.cost.get().saturating_add(cost.get())).unwrap_or(cost);
+            }
+            None => shares.push(Share { of: vec![at], cost }),
+        }
+    }
+    shares
+}
+
+fn is_enforced(planned: &Planned<'_>) -> bool {
+    !planned.limit.is_some_and(|limit| limit.is_shadow)
+}
+
+fn check_verdict(
+    settings: &Settings,
+    verdict: &Verdict,
+    descriptor: impl Fn(usize) -> usize,
+) -> Result<(), Failure> {
     match (&verdict.answer, verdict.source) {
         (Answer::Invalid(problem), _) => {
-            let at = problem.place().0.map_or(at, |want| want.max(at));
+            let at = descriptor(problem.place().0.unwrap_or(0));
             Err(BadRequest::new(format!("descriptors[{at}]"), problem.to_string()).into())
         }
         (_, Source::Fallback(_)) if settings.outage == Outage::Error => Err(Failure::Away),
@@ -361,7 +421,7 @@ fn taken(planned: &Planned<'_>, is_over: bool, spent: u32, limit: u32) -> Option
     let Verb::Take(cost) = planned.verb else { return None };
     let before = if is_over { spent } else { spent.saturating_sub(cost.get()) };
     let is_shadow = planned.limit.is_some_and(|limit| limit.is_shadow);
-    Some(Hits { hits: cost.get(), before, limit, is_over, is_shadow })
+    Some(Hits { cost: cost.get(), before, limit, is_over, is_shadow })
 }
 
 /// A limit that only watches says that everybody may pass.

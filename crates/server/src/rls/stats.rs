@@ -43,9 +43,8 @@ struct Series {
 
 /// What a descriptor came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(clippy::struct_field_names, reason = "hits are hits")]
 pub(super) struct Hits {
-    pub(super) hits: u32,
+    pub(super) cost: u32,
     /// What had been counted before.
     pub(super) before: u32,
     /// The most that may be.
@@ -64,8 +63,8 @@ pub(super) enum ErrorKind {
 impl Hits {
     /// What is added to each count: as the original does it, by how much of the hits lies where.
     fn counts(self, near_permille: u32) -> [u64; NAMES.len()] {
-        let Hits { hits, before, limit, is_over, is_shadow } = self;
-        let (hits, before, limit) = (u64::from(hits), u64::from(before), u64::from(limit));
+        let Hits { cost, before, limit, is_over, is_shadow } = self;
+        let (hits, before, limit) = (u64::from(cost), u64::from(before), u64::from(limit));
         let near = limit * u64::from(near_permille) / 1000;
         let after = before + hits;
         let (over, within) = if is_over { (after.saturating_sub(limit.max(before)), 0) } else { (0, hits) };
@@ -224,7 +223,7 @@ mod tests {
                 for hits in 1..=12 {
                     let is_over = before + hits > limit;
                     let near = limit * 800 / 1000;
-                    let counts = Hits { hits, before, limit, is_over, is_shadow: false }.counts(800);
+                    let counts = Hits { cost: hits, before, limit, is_over, is_shadow: false }.counts(800);
                     let each: Vec<u32> = (before + 1..=before + hits).collect();
                     let over = each.iter().filter(|at| **at > limit).count() as u64;
                     let close = each.iter().filter(|at| **at > near && **at <= limit).count() as u64;

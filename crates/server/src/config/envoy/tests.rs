@@ -323,9 +323,11 @@ fn a_known_key_in_a_place_of_no_meaning_passes_with_a_warning() {
     assert!(empty.warnings[0].contains("holds no limit"), "{:?}", empty.warnings);
 }
 
+type Vars = &'static [(&'static str, &'static str)];
+type Show = fn(&Config) -> String;
+
 /// Each setting with others that it needs, what it is set to, and where the difference shows.
-#[expect(clippy::type_complexity, reason = "a table of one use")]
-const SETTINGS: &[(&[(&str, &str)], &str, &str, fn(&Config) -> String)] = &[
+const SETTINGS: &[(Vars, &str, &str, Show)] = &[
     (&[("PORT", "1234")], "HOST", "127.0.0.1", |config| format!("{:?}", config.listen.http)),
     (&[], "PORT", "1234", |config| format!("{:?}", config.listen.http)),
     (&[], "GRPC_HOST", "::1", |config| format!("{:?}", config.listen.grpc)),
@@ -474,4 +476,12 @@ async fn an_unknown_domain_passes_and_settings_for_all_limits_hold() {
     .await;
     let says = "over [over 1/DAY - 0] [ok 5/DAY - 4] [] None; ok [ok 5/DAY - 3]";
     assert!(together.contains(says), "{together}");
+    // What admits nothing refuses the whole; what watches is not charged for it; two of one limit are one.
+    let file = "domain: d\ndescriptors:\n- key: none\n  rate_limit: {unit: day, requests_per_unit: 0}\n- key: k\n  value: a*\n  share_threshold: true\n  rate_limit: {unit: day, requests_per_unit: 5}\n- key: w\n  shadow_mode: true\n  rate_limit: {unit: day, requests_per_unit: 5}\n";
+    let asks = ["d: none=x | k=ab | w=x", "d: k=ab | k=ac | w=x +2", "d: k=ab | k=ac | w=x +2"];
+    let together = outcome(&[("d.yaml", file)], "envoy: {take: together}", &[], &asks).await;
+    let says = "over [over 0/DAY - 0] [ok 5/DAY - 5] [ok 5/DAY - 5] [] None; \
+                ok [ok 5/DAY - 1] [ok 5/DAY - 1] [ok 5/DAY - 3] [] None; \
+                over [over 5/DAY - 1] [over 5/DAY - 1] [ok 5/DAY - 3] [] None; ";
+    assert_eq!(together.lines().next().unwrap(), says);
 }

@@ -83,18 +83,17 @@ impl Beside {
         Ok((beside, Reporter { reporter }))
     }
 
-    /// The answer of whichever service the path is of; the request back if it is of none.
-    #[expect(clippy::result_large_err, reason = "the request goes on to somebody else")]
-    pub(super) fn answer(&self, request: Request<Incoming>) -> Result<Answering, Request<Incoming>> {
+    /// The answer of whichever service the path is of; `None` if it is of none.
+    pub(super) fn answer(&self, request: Request<Incoming>) -> Option<Answering> {
         let path = request.uri().path();
         let service = path.get(1..).and_then(|path| path.rsplit_once('/')).map(|(service, _)| service);
         let asked = match service {
             Some("grpc.health.v1.Health") => &self.health,
             Some("grpc.reflection.v1.ServerReflection") => &self.reflection,
             Some("grpc.reflection.v1alpha.ServerReflection") => &self.reflection_alpha,
-            _ => return Err(request),
+            _ => return None,
         };
-        Ok(asked(request))
+        Some(asked(request))
     }
 }
 

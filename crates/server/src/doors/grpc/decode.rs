@@ -81,7 +81,6 @@ fn wrapped(bytes: &[u8], before: u64) -> Result<u64, Malformed> {
 }
 
 /// What a `uint32` makes of a longer number.
-#[expect(clippy::cast_possible_truncation, reason = "the wire says so: the low bits count")]
 fn small(number: u64) -> u32 {
-    (number & u64::from(u32::MAX)) as u32
+    u32::try_from(number & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }

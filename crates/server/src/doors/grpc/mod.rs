@@ -12,13 +12,15 @@ mod own;
 mod proto;
 mod wire;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Version};
 
 use crate::engine::Engine;
 use crate::net::body::{self, BodyError};
@@ -33,6 +35,9 @@ use own::Purpose;
 
 pub(crate) use answer::Code;
 pub(crate) use beside::Beside;
+
+/// An answer under way. Boxed once, so that it is not copied from hand to hand.
+type Answering = Pin<Box<dyn Future<Output = Response<GrpcBody>> + Send>>;
 
 /// The door, as one worker has it.
 #[derive(Debug)]
@@ -63,72 +68,12 @@ impl GrpcDoor {
     }
 
     /// hot path: one store round trip; hyper's allocations, the descriptor's lists and its subject.
-    async fn routed(&self, route: Route, request: Request<Incoming>, peer: &Peer) -> Result<Bytes, Failed> {
-        let purpose = match route {
-            Route::ShouldRateLimit => None,
-            Route::Check => Some(Purpose::Check),
-            Route::Peek => Some(Purpose::Peek),
-            Route::Refund => Some(Purpose::Refund),
-            Route::Beside | Route::Other => {
-                return Err(Failed::new(Code::Unimplemented, "there is no such method here"));
-            }
+    async fn answered(&self, route: Route, body: Incoming, passed: Result<(), Barred>) -> Response<GrpcBody> {
+        let answer = match body::read(body, self.patience).await {
+            Ok(body) => self.routed(route, &body, passed).await,
+            Err(error) => Err(unread(&error)),
         };
-        let (head, body) = request.into_parts();
-        let body = body::read(body, self.patience).await.map_err(|error| unread(&error))?;
-        let message = message(&body)?;
-        let Some(purpose) = purpose else {
-            let request = decode::request(message)
-                .map_err(|error| Failed::new(Code::InvalidArgument, error.to_string()))?;
-            self.check_gate(request.undoes(), &head.headers, peer)?;
-            let response = self.service.answer(&request).await.map_err(not_answered)?;
-            return Ok(encode::response(&response));
-        };
-        let call = own::read(&self.engine, self.log_max, purpose, message)?;
-        self.check_gate(call.undoes(), &head.headers, peer)?;
-        call.answer(&self.engine).await
-    }
-
-    fn check_gate(&self, undoes: Option<&str>, headers: &HeaderMap, peer: &Peer) -> Result<(), Failed> {
-        let Some(what) = undoes else { return Ok(()) };
-        self.gate.pass(headers, peer).map_err(|barred| match barred {
-            Barred::NoToken => {
-                let why = format!("{what} can undo a limit and needs authorization: Bearer TOKEN");
-                Failed::new(Code::Unauthenticated, why)
-            }
-            Barred::Shut => {
-                let why = format!(
-                    "{what} can undo a limit: off this machine it needs a token (start with --token) or a client certificate"
-                );
-                Failed::new(Code::PermissionDenied, why)
-            }
-        })
-    }
-}
-
-impl Handler for GrpcDoor {
-    type Body = GrpcBody;
-
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Response<GrpcBody> {
-        if let Err(status) = check_head(&request) {
-            self.metrics.no_grpc();
-            return answer::no_grpc(status);
-        }
-        let route = match request.uri().path() {
-            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => Route::ShouldRateLimit,
-            "/tollgate.v1.Tollgate/Check" => Route::Check,
-            "/tollgate.v1.Tollgate/Peek" => Route::Peek,
-            "/tollgate.v1.Tollgate/Refund" => Route::Refund,
-            _ => {
-                if let Ok(answering) = self.beside.answer(request) {
-                    self.metrics.answered(Route::Beside, Code::Ok);
-                    return answering.await;
-                }
-                let failed = Failed::new(Code::Unimplemented, "there is no such method here");
-                self.metrics.answered(Route::Other, failed.code);
-                return answer::failed(&failed);
-            }
-        };
-        match self.routed(route, request, peer).await {
+        match answer {
             Ok(framed) => {
                 self.metrics.answered(route, Code::Ok);
                 answer::message(framed)
@@ -140,6 +85,76 @@ impl Handler for GrpcDoor {
         }
     }
 
+    async fn routed(&self, route: Route, body: &[u8], passed: Result<(), Barred>) -> Result<Bytes, Failed> {
+        let message = message(body)?;
+        let purpose = match route {
+            Route::Check => Purpose::Check,
+            Route::Peek => Purpose::Peek,
+            Route::Refund => Purpose::Refund,
+            Route::ShouldRateLimit | Route::Beside | Route::Other => {
+                let request = decode::request(message)
+                    .map_err(|error| Failed::new(Code::InvalidArgument, error.to_string()))?;
+                check_gate(request.undoes(), passed)?;
+                let response = self.service.answer(&request).await.map_err(not_answered)?;
+                return Ok(encode::response(&response));
+            }
+        };
+        // Boxed: what Envoy asks is most of what is asked here, and should not make room for the rest.
+        Box::pin(async {
+            let call = own::read(&self.engine, self.log_max, purpose, message)?;
+            check_gate(call.undoes(), passed)?;
+            call.answer(&self.engine).await
+        })
+        .await
+    }
+
+    /// What is asked now and then: health, reflection, and what there is none of.
+    async fn seldom(&self, request: Request<Incoming>) -> Response<GrpcBody> {
+        if let Err(status) = check_head(&request) {
+            self.metrics.no_grpc();
+            return answer::no_grpc(status);
+        }
+        if let Some(answering) = self.beside.answer(request) {
+            self.metrics.answered(Route::Beside, Code::Ok);
+            return answering.await;
+        }
+        let failed = Failed::new(Code::Unimplemented, "there is no such method here");
+        self.metrics.answered(Route::Other, failed.code);
+        answer::failed(&failed)
+    }
+}
+
+impl Handler for GrpcDoor {
+    type Body = GrpcBody;
+
+    // No caller of gRPC looks at a date, and who has fallen silent is closed by the idle clock anyway.
+    const HAS_DATE: bool = false;
+    const HAS_PINGS: bool = false;
+
+    fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> impl Future<Output = Response<GrpcBody>> + Send + 'static {
+        let route = match request.uri().path() {
+            "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit" => Some(Route::ShouldRateLimit),
+            "/tollgate.v1.Tollgate/Check" => Some(Route::Check),
+            "/tollgate.v1.Tollgate/Peek" => Some(Route::Peek),
+            "/tollgate.v1.Tollgate/Refund" => Some(Route::Refund),
+            _ => None,
+        };
+        let answering: Answering = match route.filter(|_| check_head(&request).is_ok()) {
+            Some(route) => {
+                // Looked at before it is known whether it is needed, so that the headers can go.
+                let passed = self.gate.pass(request.headers(), &peer);
+                let body = request.into_body();
+                Box::pin(async move { self.answered(route, body, passed).await })
+            }
+            None => Box::pin(async move { self.seldom(request).await }),
+        };
+        answering
+    }
+
     fn refuse(&self, problem: &Problem) -> Response<GrpcBody> {
         answer::failed(&Failed::new(Code::ResourceExhausted, problem.title()))
     }
@@ -147,6 +162,23 @@ impl Handler for GrpcDoor {
     fn turned_away(&self) {
         self.metrics.turned_away();
     }
+}
+
+/// Lets through what undoes no limit, and whoever may.
+fn check_gate(undoes: Option<&str>, passed: Result<(), Barred>) -> Result<(), Failed> {
+    let (Some(what), Err(barred)) = (undoes, passed) else { return Ok(()) };
+    Err(match barred {
+        Barred::NoToken => {
+            let why = format!("{what} can undo a limit and needs authorization: Bearer TOKEN");
+            Failed::new(Code::Unauthenticated, why)
+        }
+        Barred::Shut => {
+            let why = format!(
+                "{what} can undo a limit: off this machine it needs a token (start with --token) or a client certificate"
+            );
+            Failed::new(Code::PermissionDenied, why)
+        }
+    })
 }
 
 /// Refuses what is no gRPC, in the words of HTTP.

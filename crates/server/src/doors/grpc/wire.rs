@@ -143,13 +143,16 @@ pub(super) fn message(out: &mut BytesMut, field: u64, write: impl FnOnce(&mut By
     out.unsplit(inner);
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
 pub(super) fn varint(out: &mut BytesMut, mut number: u64) {
-    while number >= 0x80 {
-        out.put_u8((number & 0x7f) as u8 | 0x80);
+    loop {
+        let low = u8::try_from(number & 0x7f).unwrap_or(0x7f);
         number >>= 7;
+        if number == 0 {
+            out.put_u8(low);
+            return;
+        }
+        out.put_u8(low | 0x80);
     }
-    out.put_u8(number as u8);
 }
 
 #[cfg(test)]

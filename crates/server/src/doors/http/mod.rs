@@ -178,7 +178,7 @@ impl HttpDoor {
 impl Handler for HttpDoor {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Answer {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Answer {
         let route = match request.uri().path() {
             "/v1/check" => Route::Check,
             "/v1/peek" => Route::Peek,
@@ -190,7 +190,7 @@ impl Handler for HttpDoor {
             "/healthcheck" => Route::HealthCheck,
             _ => Route::Other,
         };
-        let answer = match self.routed(route, request, peer).await {
+        let answer = match self.routed(route, request, &peer).await {
             Ok(answer) => answer,
             Err(problem) => problem.answer(),
         };
