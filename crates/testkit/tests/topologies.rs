@@ -1,8 +1,9 @@
 //! Groups of servers: complete in time, and failing over as told.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testkit::{RedisClient, RedisCluster, SentinelGroup, slot_of};
+use tokio::time::Instant;
 
 /// What a test may wait for a group. A machine with nothing else to do needs about 3 s.
 const READY_WITHIN: Duration = Duration::from_secs(10);
