@@ -13,6 +13,7 @@ mod dial;
 mod inspect;
 mod link;
 mod node;
+mod push;
 mod reply;
 mod request;
 mod scripts;
@@ -36,6 +37,7 @@ use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
+use tollgate_core::push::{Listener, Push};
 use tollgate_core::store::{Heartbeat, Store, StoreError};
 use tollgate_core::units::Micros;
 
@@ -45,6 +47,7 @@ use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
 use node::{Node, Place, Server, Spot};
+use push::Hearing;
 use reply::Answer;
 use request::{Naming, has_calendar};
 use scripts::{Called, Scripts, Verb};
@@ -68,6 +71,7 @@ pub struct RedisStore {
     threads: AtomicUsize,
     instance: String,
     malformed: AtomicU64,
+    hearing: Arc<Hearing>,
 }
 
 /// What a Redis store can say about itself.
@@ -94,6 +98,12 @@ pub struct RedisStats {
     pub client_time: bool,
     /// Whether asks go out as calls of functions, rather than as scripts.
     pub functions: bool,
+    /// Whether pushes are heard.
+    pub listening: bool,
+    /// Pushes heard, since start.
+    pub pushes: u64,
+    /// Pushes passed over because they were of another form, since start.
+    pub pushes_malformed: u64,
 }
 
 /// Why a Redis store could not be set up.
@@ -141,6 +151,7 @@ impl RedisStore {
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
             scripts,
+            hearing: Hearing::on(naming.channel(shared.config.url.database)),
             naming,
             node: Arc::new(Node::new(&shared, server)),
             threads: AtomicUsize::new(0),
@@ -183,6 +194,9 @@ impl RedisStore {
             keys: survey.keys,
             client_time: self.shared.config.client_time,
             functions: self.shared.functions.are_used(),
+            listening: self.hearing.is_listening(),
+            pushes: self.hearing.heard(),
+            pushes_malformed: self.hearing.malformed(),
         }
     }
 
@@ -278,6 +292,12 @@ impl RedisStore {
     }
 }
 
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.hearing.end();
+    }
+}
+
 impl Store for RedisStore {
     async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         self.visit(Verb::Take, checks).await
@@ -341,7 +361,16 @@ impl Store for RedisStore {
         self.board_since(seen).await
     }
 
+    async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        self.call_out(push).await
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.add_listener(&listener);
+    }
+
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
+        self.keep_listening();
         let spot = self.control();
         let since = spot.node.beats();
         let now = self.now(&spot).await?;
