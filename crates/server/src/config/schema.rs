@@ -181,7 +181,8 @@ fn redis() -> Value {
         (
             "url",
             text_value(),
-            "redis://user:password@host:6379/0, rediss:// for TLS, unix:///path for a socket.",
+            "redis://user:password@host:6379/0, rediss:// for TLS, unix:///path for a socket, \
+             redis-sentinel://a:26379,b:26379/service, redis-cluster://a:6379,b:6379.",
         ),
         ("database", whole(0, 1 << 20), "The database's number."),
         ("pool_size", whole(1, 1024), "Multiplexed connections at most."),
@@ -198,6 +199,7 @@ fn redis() -> Value {
             truth(),
             "Call functions of a library, which is cheaper; false keeps to scripts (true).",
         ),
+        ("partitions", whole(1, 16_384), "Fold subjects into so many hash tags (none: each is its own)."),
         ("client_time", truth(), "true where scripts may not call TIME."),
         ("tls_ca", text_value(), "The authority to trust, as a PEM file."),
         ("tls_client_cert", text_value(), "Our certificate, as a PEM file."),

@@ -9,9 +9,8 @@ use tollgate_core::store::{ErrorClass, StoreError};
 
 use super::RedisStore;
 use super::classify::{class_of, is_for_want_of_functions};
-use super::link::Link;
-use super::node::Spot;
 use super::scripts::{Called, Entry};
+use super::topology::Spot;
 use super::wire::{self, Reply};
 
 /// How often a function or a script is loaded again for one call. One write is not always one read:
@@ -75,20 +74,34 @@ enum ByFunction {
 }
 
 impl RedisStore {
-    /// Calls an entry.
+    /// Calls an entry, where its keys are and wherever they have moved.
     ///
     /// hot path: the request is written out once, and again only where nothing ran.
     pub(super) async fn call(
         &self,
-        spot: &Spot,
+        spot: &mut Spot,
         entry: Entry<'_>,
         request: impl Fn(Called<'_>) -> Vec<u8> + Send + Sync,
     ) -> Result<Reply, StoreError> {
-        let link = &spot.link;
+        loop {
+            let reply = self.call_at(spot, entry, &request).await?;
+            match &reply {
+                Reply::Error(message) if self.is_sent_on(spot, message).await => {}
+                _ => return Ok(reply),
+            }
+        }
+    }
+
+    async fn call_at(
+        &self,
+        spot: &Spot,
+        entry: Entry<'_>,
+        request: &(impl Fn(Called<'_>) -> Vec<u8> + Send + Sync),
+    ) -> Result<Reply, StoreError> {
         let functions = &self.shared.functions;
         let mut refused = None;
         if functions.are_tried() {
-            match self.by_function(link, entry, &request).await? {
+            match self.by_function(spot, entry, request).await? {
                 ByFunction::Answered(reply) => {
                     if !matches!(reply, Reply::Error(_)) {
                         functions.answered();
@@ -99,7 +112,7 @@ impl RedisStore {
                 ByFunction::Refused(why) => refused = Some(why),
             }
         }
-        let reply = by_script(link, entry, &request).await?;
+        let reply = by_script(spot, entry, request).await?;
         if let Some(why) = refused
             && !is_error(&reply, ErrorClass::NoPermission)
         {
@@ -111,19 +124,19 @@ impl RedisStore {
 
     async fn by_function(
         &self,
-        link: &Link,
+        spot: &Spot,
         entry: Entry<'_>,
         request: &(impl Fn(Called<'_>) -> Vec<u8> + Send + Sync),
     ) -> Result<ByFunction, StoreError> {
         let again = || request(Called::Function(entry.function));
-        let mut reply = link.call(again(), 1).await?;
+        let mut reply = send(spot, None, again()).await?;
         for _ in 0..HEALS_MAX {
             match reply {
                 // To load a library is to write, and looking must work where nothing may be written.
                 _ if is_lost(&reply) && entry.only_looks => return Ok(ByFunction::Lost),
                 _ if is_lost(&reply) => {
                     let load = [&b"FUNCTION"[..], b"LOAD", b"REPLACE", self.scripts.library.text.as_bytes()];
-                    reply = link.call(after_loading(&load, &again()), 2).await?;
+                    reply = send(spot, Some(&load), again()).await?;
                 }
                 Reply::Error(why) if is_for_want_of_functions(&why) => return Ok(ByFunction::Refused(why)),
                 _ => break,
@@ -135,29 +148,36 @@ impl RedisStore {
 }
 
 async fn by_script(
-    link: &Link,
+    spot: &Spot,
     entry: Entry<'_>,
     request: &(impl Fn(Called<'_>) -> Vec<u8> + Send + Sync),
 ) -> Result<Reply, StoreError> {
     let again = || request(Called::Script(&entry.script.sha));
-    let mut reply = link.call(again(), 1).await?;
+    let mut reply = send(spot, None, again()).await?;
     for _ in 0..HEALS_MAX {
         if !is_lost(&reply) {
             break;
         }
         let load = [&b"SCRIPT"[..], b"LOAD", entry.script.text.as_bytes()];
-        reply = link.call(after_loading(&load, &again()), 2).await?;
+        reply = send(spot, Some(&load), again()).await?;
     }
     Ok(reply)
 }
 
-/// Both in one write: as two trips, a loop of `SCRIPT FLUSH` or `FUNCTION FLUSH` could starve them.
-fn after_loading(load: &[&[u8]], request: &[u8]) -> Vec<u8> {
-    let text = load.iter().map(|word| word.len() + 16).sum::<usize>();
-    let mut both = Vec::with_capacity(text + request.len());
-    wire::command(&mut both, load.iter().copied());
-    both.extend_from_slice(request);
-    both
+/// A request, and what is to be said before it, in one write: as two trips, a loop of `SCRIPT FLUSH` or
+/// `FUNCTION FLUSH` could starve a load, and `ASKING` holds for the next command alone.
+async fn send(spot: &Spot, load: Option<&[&[u8]]>, request: Vec<u8>) -> Result<Reply, StoreError> {
+    if load.is_none() && !spot.asking {
+        return spot.link.call(request, 1).await;
+    }
+    let text = load.into_iter().flatten().map(|word| word.len() + 16).sum::<usize>();
+    let mut all = Vec::with_capacity(text + 32 + request.len());
+    if let Some(load) = load {
+        wire::command(&mut all, load.iter().copied());
+    }
+    let replies = u8::from(load.is_some()) + spot.ask_first(&mut all);
+    all.extend_from_slice(&request);
+    spot.link.call(all, replies).await
 }
 
 fn is_lost(reply: &Reply) -> bool {

@@ -8,6 +8,7 @@ mod anchor;
 mod board;
 mod call;
 mod classify;
+mod cluster;
 mod config;
 mod dial;
 mod inspect;
@@ -18,8 +19,10 @@ mod reply;
 mod request;
 mod scripts;
 mod sentinel;
+mod spanning;
 mod survey;
 mod tls;
+mod topology;
 mod url;
 mod wire;
 
@@ -38,7 +41,7 @@ use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{Heartbeat, Store, StoreError};
+use tollgate_core::store::{Heartbeat, Shard, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
@@ -46,32 +49,37 @@ use call::Functions;
 use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
-use node::{Node, Place, Server, Spot};
+use node::Node;
 use push::Hearing;
 use reply::Answer;
 use request::{Naming, has_calendar};
 use scripts::{Called, Scripts, Verb};
-use sentinel::Sentinels;
-use survey::survey;
+use survey::{Survey, survey};
 use tls::Tls;
+use topology::{Lane, Spot, Topology, topology};
 use wire::Reply;
 
 /// How long an instance counts as alive after it was last heard.
 const ALIVE_FOR: Micros = Micros::from_secs(5);
 
-/// Keeps state in Redis or Valkey.
-#[derive(Debug)]
+/// Under which tag instances show themselves alive, where there is one server.
+const INSTANCES: &str = "instances";
+
+/// Keeps state in Redis or Valkey. Cheap to clone: clones share connections.
+#[derive(Debug, Clone)]
 pub struct RedisStore {
     id: usize,
     shared: Arc<Shared>,
-    scripts: Scripts,
-    naming: Naming,
-    node: Arc<Node>,
+    scripts: Arc<Scripts>,
+    naming: Arc<Naming>,
+    topology: Topology,
     /// How many threads have been given a number, by which they keep to a connection.
-    threads: AtomicUsize,
-    instance: String,
-    malformed: AtomicU64,
+    threads: Arc<AtomicUsize>,
+    instance: Arc<str>,
+    malformed: Arc<AtomicU64>,
     hearing: Arc<Hearing>,
+    /// Ends the hearing with the last clone.
+    _hearing_ends: Arc<HearingEnds>,
 }
 
 /// What a Redis store can say about itself.
@@ -130,12 +138,12 @@ impl RedisStore {
     pub fn new(config: RedisConfig) -> Result<RedisStore, RedisSetupError> {
         static STORES: AtomicUsize = AtomicUsize::new(0);
         let tls = Arc::new(Tls::new(&config)?);
-        let ttl_ms_min = u64::try_from(config.default_ttl.as_millis()).unwrap_or(u64::MAX);
         if config.client_time {
             tracing::info!("scripts are given our own reckoning of Redis' time");
         }
-        let (scripts, naming) =
-            (Scripts::new(config.layout), Naming::new(&config.key_prefix, config.layout, ttl_ms_min));
+        let naming = Naming::new(&config);
+        let hearing = Hearing::on(naming.channel(config.url.database));
+        let scripts = Arc::new(Scripts::new(config.layout));
         let shared = Arc::new(Shared {
             functions: Functions::new(config.functions),
             config,
@@ -143,29 +151,37 @@ impl RedisStore {
             dials: AtomicU64::new(0),
             dial_errors: AtomicU64::new(0),
         });
-        let place = match &shared.config.url.endpoint {
-            Endpoint::Sentinel(seeds) => Place::Primary(Arc::new(Sentinels::new(seeds))),
-            endpoint => Place::Fixed(endpoint.clone()),
-        };
-        let server = Server::new(place, shared.config.client_time, None);
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
             scripts,
-            hearing: Hearing::on(naming.channel(shared.config.url.database)),
-            naming,
-            node: Arc::new(Node::new(&shared, server)),
-            threads: AtomicUsize::new(0),
-            instance: format!("{:016x}", fastrand::u64(..)),
-            malformed: AtomicU64::new(0),
+            naming: Arc::new(naming),
+            topology: topology(&shared),
+            threads: Arc::default(),
+            instance: format!("{:016x}", fastrand::u64(..)).into(),
+            malformed: Arc::default(),
+            _hearing_ends: Arc::new(HearingEnds(Arc::clone(&hearing))),
+            hearing,
             shared,
         })
     }
 
-    /// Dials this thread's connection, so that the first check does not have to, unless
-    /// `min_idle_conns` have been dialled already.
+    /// Dials this thread's connections, so that the first check does not have to, unless those of
+    /// `min_idle_conns` threads have been dialled already.
     pub fn warm(&self) {
-        if self.threads.load(Ordering::Relaxed) < self.shared.config.min_idle_conns {
-            drop(self.link());
+        if self.threads.load(Ordering::Relaxed) >= self.shared.config.min_idle_conns {
+            return;
+        }
+        let number = self.number();
+        match &self.topology {
+            Topology::One(node) => drop(node.link(number)),
+            Topology::Cluster(cluster) => {
+                let cluster = Arc::clone(cluster);
+                tokio::spawn(async move {
+                    if cluster.map().await.is_ok() {
+                        cluster.nodes().iter().for_each(|node| drop(node.link(number)));
+                    }
+                });
+            }
         }
     }
 
@@ -173,7 +189,7 @@ impl RedisStore {
     pub async fn ping(&self) -> Result<(), StoreError> {
         let mut bytes = Vec::new();
         wire::command(&mut bytes, [&b"PING"[..]].into_iter());
-        match self.link().call(bytes, 1).await? {
+        match self.any_spot().await?.link.call(bytes, 1).await? {
             Reply::Error(message) => Err(answered(&message)),
             _ => Ok(()),
         }
@@ -181,28 +197,32 @@ impl RedisStore {
 
     /// What the store can say about itself.
     pub fn stats(&self) -> RedisStats {
-        let links = || self.node.links();
-        let survey = self.node.survey.lock();
+        let nodes = self.topology.nodes();
+        let count =
+            |is: fn(&Link) -> bool| nodes.iter().flat_map(|node| node.links()).filter(is).count() as u64;
+        // Of several, what is known of all of them.
+        let total = |of: fn(&Survey) -> Option<u64>| -> Option<u64> {
+            nodes
+                .iter()
+                .map(|node| of(&node.survey.lock()))
+                .sum::<Option<u64>>()
+                .filter(|_| !nodes.is_empty())
+        };
         RedisStats {
-            connections_open: links().filter(Link::is_open).count() as u64,
-            connections_busy: links().filter(Link::is_busy).count() as u64,
+            connections_open: count(Link::is_open),
+            connections_busy: count(Link::is_busy),
             dials: self.shared.dials.load(Ordering::Relaxed),
             dial_errors: self.shared.dial_errors.load(Ordering::Relaxed),
             malformed: self.malformed.load(Ordering::Relaxed),
-            used_memory: survey.used_memory,
-            max_memory: survey.max_memory,
-            keys: survey.keys,
+            used_memory: total(|survey| survey.used_memory),
+            max_memory: total(|survey| survey.max_memory),
+            keys: total(|survey| survey.keys),
             client_time: self.shared.config.client_time,
             functions: self.shared.functions.are_used(),
             listening: self.hearing.is_listening(),
             pushes: self.hearing.heard(),
             pushes_malformed: self.hearing.malformed(),
         }
-    }
-
-    /// The connection this thread keeps to.
-    fn link(&self) -> Link {
-        self.node.link(self.number())
     }
 
     /// The number of this thread, for as long as it lives.
@@ -215,16 +235,6 @@ impl RedisStore {
             mine.push((self.id, number));
             number
         })
-    }
-
-    /// Where this thread asks.
-    fn spot(&self) -> Spot {
-        Spot { link: self.link(), node: Arc::clone(&self.node) }
-    }
-
-    /// Where heartbeats and the board are asked for, so that they do not queue behind checks.
-    fn control(&self) -> Spot {
-        Spot { link: self.node.control(), node: Arc::clone(&self.node) }
     }
 
     /// The time a script is given: zero, and it reads Redis' clock; or our own reckoning of it.
@@ -246,8 +256,10 @@ impl RedisStore {
         anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
     }
 
+    /// Checks of one slot.
     async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        let spot = self.spot();
+        let Some(first) = checks.first() else { return Ok(Few::Many(Vec::new())) };
+        let mut spot = self.spot(first.key).await?;
         if let (Verb::Take, [check], Some(entry)) = (verb, checks, self.scripts.fast())
             && let Algorithm::TokenBucket(bucket) = check.algorithm
             && check.cost.get() <= bucket.capacity()
@@ -255,7 +267,7 @@ impl RedisStore {
         {
             let request = |called: Called<'_>| self.naming.fast(called, check, bucket);
             // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
-            return match reply::decisions(self.call(&spot, entry, request).await?, checks)? {
+            return match reply::decisions(self.call(&mut spot, entry, request).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
                     Ok(decisions)
@@ -271,7 +283,7 @@ impl RedisStore {
         for attempt in 0.. {
             let now = self.now(&spot).await?;
             let request = |called: Called<'_>| self.naming.visits(called, checks, now, around);
-            match reply::decisions(self.call(&spot, entry, request).await?, checks)? {
+            match reply::decisions(self.call(&mut spot, entry, request).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
                     return Ok(decisions);
@@ -283,32 +295,10 @@ impl RedisStore {
         Err(reply::bad("windows that stay stale"))
     }
 
-    fn count_malformed(&self, decisions: &[Decision]) {
-        let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
-        if malformed > 0 {
-            self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
-            tracing::warn!(malformed, "values of a wrong type or shape under our keys were taken for absent");
-        }
-    }
-}
-
-impl Drop for RedisStore {
-    fn drop(&mut self) {
-        self.hearing.end();
-    }
-}
-
-impl Store for RedisStore {
-    async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        self.visit(Verb::Take, checks).await
-    }
-
-    async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        self.visit(Verb::Peek, checks).await
-    }
-
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
-        let spot = self.spot();
+    /// Refunds of one slot.
+    async fn give_back(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
+        let Some(first) = refunds.first() else { return Ok(Few::Many(Vec::new())) };
+        let mut spot = self.spot(first.check.key).await?;
         let mut around = clock::wall();
         let mut refunded: Vec<Option<Refunded>> = vec![None; refunds.len()];
         for _ in 0..2 {
@@ -321,7 +311,7 @@ impl Store for RedisStore {
                 self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
             let now = self.now(&spot).await?;
             let request = |called: Called<'_>| self.naming.refunds(called, &asked, now, around);
-            let (now, answers) = reply::refunds(self.call(&spot, entry, request).await?, &asked)?;
+            let (now, answers) = reply::refunds(self.call(&mut spot, entry, request).await?, &asked)?;
             around = now;
             for (at, answer) in open.into_iter().zip(answers) {
                 refunded[at] = answer;
@@ -333,7 +323,9 @@ impl Store for RedisStore {
             .collect()
     }
 
-    async fn forget(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+    /// Keys of one slot.
+    async fn delete(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+        let Some(first) = keys.first() else { return Ok(()) };
         let names: Vec<String> = keys
             .iter()
             .map(|key| {
@@ -344,12 +336,70 @@ impl Store for RedisStore {
             .collect();
         let words: Vec<&[u8]> =
             std::iter::once(&b"DEL"[..]).chain(names.iter().map(String::as_bytes)).collect();
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, words.into_iter());
-        match self.link().call(bytes, 1).await? {
+        match self.plain(&mut self.spot(*first).await?, &words).await? {
             Reply::Integer(_) => Ok(()),
-            Reply::Error(message) => Err(answered(&message)),
             _ => Err(reply::bad("not an integer")),
+        }
+    }
+
+    /// Shows this instance alive on one node, under a tag of a slot that it serves.
+    async fn beat(&self, node: Arc<Node>, tag: &str) -> Result<Heartbeat, StoreError> {
+        let mut spot = Spot::new(node, Lane::Control);
+        let node = Arc::clone(&spot.node);
+        let since = node.beats();
+        let now = self.now(&spot).await?;
+        let request = |called: Called<'_>| self.naming.heartbeat(called, tag, &self.instance, ALIVE_FOR, now);
+        let answer = reply::integers(self.call(&mut spot, self.scripts.heartbeat(), request).await?, 2)?;
+        survey(&node.control(), &node.survey);
+        node.answered(since).await;
+        Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
+    }
+
+    fn count_malformed(&self, decisions: &[Decision]) {
+        let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
+        if malformed > 0 {
+            self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
+            tracing::warn!(malformed, "values of a wrong type or shape under our keys were taken for absent");
+        }
+    }
+}
+
+/// Ends a hearing when it is dropped.
+#[derive(Debug)]
+struct HearingEnds(Arc<Hearing>);
+
+impl Drop for HearingEnds {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl Store for RedisStore {
+    async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        match self.slots_of(checks.iter().map(|check| check.key)) {
+            None => self.visit(Verb::Take, checks).await,
+            Some(slots) => Box::pin(self.take_across(checks, &slots)).await,
+        }
+    }
+
+    async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        match self.slots_of(checks.iter().map(|check| check.key)) {
+            None => self.visit(Verb::Peek, checks).await,
+            Some(slots) => Box::pin(self.peek_across(checks, &slots)).await,
+        }
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
+        match self.slots_of(refunds.iter().map(|refund| refund.check.key)) {
+            None => self.give_back(refunds).await,
+            Some(slots) => Box::pin(self.give_back_across(refunds, &slots)).await,
+        }
+    }
+
+    async fn forget(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+        match self.slots_of(keys.iter().copied()) {
+            None => self.delete(keys).await,
+            Some(slots) => Box::pin(self.delete_across(keys, &slots)).await,
         }
     }
 
@@ -369,15 +419,39 @@ impl Store for RedisStore {
         self.add_listener(&listener);
     }
 
+    fn shards(&self) -> u16 {
+        match &self.topology {
+            Topology::One(_) => 1,
+            Topology::Cluster(cluster) => cluster.shards(),
+        }
+    }
+
+    fn shards_of<'a>(&self, keys: impl Iterator<Item = Key<'a>>) -> Few<Shard> {
+        self.shards_of_keys(keys)
+    }
+
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
         self.keep_listening();
-        let spot = self.control();
-        let since = spot.node.beats();
-        let now = self.now(&spot).await?;
-        let request = |called: Called<'_>| self.naming.heartbeat(called, &self.instance, ALIVE_FOR, now);
-        let answer = reply::integers(self.call(&spot, self.scripts.heartbeat(), request).await?, 2)?;
-        survey(&spot.link, &spot.node.survey);
-        spot.node.answered(since).await;
-        Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
+        match &self.topology {
+            Topology::One(node) => self.beat(Arc::clone(node), INSTANCES).await,
+            Topology::Cluster(cluster) => {
+                cluster.watch();
+                cluster.is_whole().await.map(|()| Heartbeat { instances: 0 })
+            }
+        }
+    }
+
+    async fn heartbeat_of(&self, shard: Shard) -> Result<Heartbeat, StoreError> {
+        match &self.topology {
+            Topology::Cluster(cluster) if shard != Shard::WHOLE => match cluster.of_shard(shard) {
+                Some((node, slot)) => {
+                    let tag = node.tag(slot);
+                    self.beat(node, &tag).await
+                }
+                // A node that serves nothing has nothing to be ill of.
+                None => Ok(Heartbeat { instances: 0 }),
+            },
+            _ => self.heartbeat().await,
+        }
     }
 }
