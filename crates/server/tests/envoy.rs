@@ -260,6 +260,25 @@ async fn a_start_with_bad_files_or_settings_is_refused_with_all_of_them() {
     assert!(code == 2 && output.contains("cannot read /nonexistent"), "{output}");
 }
 
+#[test]
+fn files_are_checked_without_starting_anything() {
+    let place = TempDir::new().unwrap();
+    let check = |limits: &str| {
+        fs::write(place.path().join("shop.yaml"), limits).unwrap();
+        let mut command = tollgate(&["check", "--envoy-config", text(place.path())]);
+        let output = command.env("STATSD_HOST", "x").output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (code, said) = check(LIMITS);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("2 limits of 1 domain, ") && said.contains("STATSD_HOST is not understood"),
+        "{said}"
+    );
+    let (code, said) = check(&LIMITS.replace("unit: hour", "unit: fortnight"));
+    assert!(code == Some(2) && said.contains("shop.yaml:5:"), "{code:?} {said}");
+}
+
 #[tokio::test]
 async fn the_environment_of_the_original_names_redis_and_doors() {
     let redis = RedisServer::start().await;

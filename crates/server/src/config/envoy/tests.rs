@@ -333,6 +333,10 @@ fn a_known_key_in_a_place_of_no_meaning_passes_with_a_warning() {
         config.warnings,
         ["d.yaml: descriptors[0].rate_limit.shadow_mode: means nothing here, and is ignored"]
     );
+    let file =
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, replaces: [{name: n, unit: day}]}\n";
+    let config = checked(&[("d.yaml", file)], "", &[]).unwrap();
+    assert!(config.warnings[0].contains("replaces[0].unit: means nothing here"), "{:?}", config.warnings);
     let empty = checked(&[], "", &[]).unwrap();
     assert!(empty.warnings[0].contains("holds no limit"), "{:?}", empty.warnings);
 }
@@ -509,6 +513,14 @@ fn no_setting_of_the_original_is_passed_over_in_silence() {
     for name in UNDERSTOOD {
         assert!(SETTINGS_OF_THE_ORIGINAL.split(' ').any(|known| known == *name), "{name} is nobody's");
     }
+}
+
+#[tokio::test]
+async fn a_value_is_met_by_what_was_written() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  value: +49\n  shadow_mode: yes\n  rate_limit: {unit: day, requests_per_unit: 0}\n- {key: k, value: 0x10, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let said = outcome(&[("d.yaml", file)], "", &[], &["d: k=+49", "d: k=49", "d: k=0x10", "d: k=16"]).await;
+    let says = "ok [ok 0/DAY - 0] [] None; ok [ok  0] [] None; ok [ok 1/DAY - 0] [] None; ok [ok  0]";
+    assert!(said.starts_with(says), "{said}");
 }
 
 #[tokio::test]
