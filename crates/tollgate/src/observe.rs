@@ -55,11 +55,13 @@ pub enum Operation {
     Post,
     /// Look at the board.
     Board,
+    /// Call something out.
+    Publish,
 }
 
 impl Operation {
     /// Every operation, for metrics.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 8] = [
         Operation::Take,
         Operation::Peek,
         Operation::Refund,
@@ -67,6 +69,7 @@ impl Operation {
         Operation::Heartbeat,
         Operation::Post,
         Operation::Board,
+        Operation::Publish,
     ];
 
     /// Its name in metrics.
@@ -79,6 +82,7 @@ impl Operation {
             Operation::Heartbeat => "heartbeat",
             Operation::Post => "post",
             Operation::Board => "board",
+            Operation::Publish => "publish",
         }
     }
 }
