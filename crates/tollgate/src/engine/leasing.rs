@@ -14,7 +14,6 @@ use tollgate_core::store::{Store, StoreError};
 use tollgate_core::verdict::{Answer, Judged, Source};
 
 use super::{Inner, WeakEngine, together};
-use crate::clock;
 use crate::lease::{Fetch, Fetched, GiveBack, Turn};
 use crate::observe::{LeaseChange, Operation};
 
@@ -46,7 +45,8 @@ impl<S: Store> Inner<S> {
             Turn::Decided(decision) => answered(entry, decision),
             Turn::Exact => Leased::Ask(self.guard.deadline()),
             Turn::Wait(landed) => {
-                let started = clock::instant();
+                // The clock that the timeout below is measured by.
+                let started = tokio::time::Instant::now();
                 let deadline = self.guard.deadline();
                 // Boxed, like all that is rare.
                 let is_landed = Box::pin(tokio::time::timeout(deadline, landed)).await.is_ok();
