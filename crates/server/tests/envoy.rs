@@ -97,6 +97,10 @@ async fn the_files_decide_over_grpc_and_json_alike() {
     let other = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"tenant","value":"b"}],
         "hits_addend":"2","limit":{"requests_per_unit":3,"unit":"DAY"}}]}"#;
     assert_eq!(server.post("/json", other).await.json()["statuses"][0]["limitRemaining"], 1);
+    // In proto3 JSON null is the same as nothing.
+    let nulls = r#"{"domain":"shop","hitsAddend":null,"descriptors":[{"entries":[{"key":"tenant","value":null}],
+        "hitsAddend":null,"limit":null,"isNegativeHits":null},{"entries":null}]}"#;
+    assert_eq!(server.post("/json", nulls).await.json()["statuses"][0]["limitRemaining"], 1);
     for bad in [
         "{}",
         "x",

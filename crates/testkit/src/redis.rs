@@ -5,13 +5,17 @@
 //! TLS, demands a password, or has just shut out the very user under test.
 
 mod client;
+mod cluster;
 mod launch;
+mod program;
 mod reply;
+mod sentinel;
 
 use std::{
     fmt,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,8 +24,11 @@ use tokio::time;
 
 pub use self::{
     client::RedisClient,
+    cluster::{ClusterBuilder, RedisCluster, slot_of},
     launch::RedisBuilder,
+    program::Program,
     reply::{Reply, ReplyError},
+    sentinel::{SentinelBuilder, SentinelGroup},
 };
 use crate::{ClockShim, eventually::PATIENCE, process::Child};
 
@@ -33,7 +40,8 @@ pub struct RedisServer {
     port: u16,
     scheme: Scheme,
     password: Option<String>,
-    clock: Option<ClockShim>,
+    clock: Option<Arc<ClockShim>>,
+    place: launch::Place,
     directory: TempDir,
 }
 
@@ -62,7 +70,7 @@ impl RedisServer {
 
     /// Where it listens for TCP, or for TLS if it was started with that.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (self.place.address, self.port).into()
     }
 
     /// The port of [`RedisServer::address`]. It stays the same over a restart.
@@ -114,7 +122,7 @@ impl RedisServer {
 
     /// Its wall clock. Panics unless started with [`RedisBuilder::clock_shim`].
     pub fn clock(&self) -> &ClockShim {
-        self.clock.as_ref().expect("this server runs on the real clock: start it with .clock_shim()")
+        self.clock.as_deref().expect("this server runs on the real clock: start it with .clock_shim()")
     }
 
     /// Freezes the process: connections stay open and nothing answers. Returns when it has stopped.
@@ -136,7 +144,7 @@ impl RedisServer {
     /// comes back with its data if it was started with [`RedisBuilder::aof`], and empty otherwise.
     pub async fn restart(&mut self) {
         self.child.kill();
-        self.child = launch::relaunch(&self.directory, self.clock.as_ref()).await;
+        self.child = launch::relaunch(&self.directory, &self.place, self.clock.as_deref()).await;
     }
 
     /// Opens a connection that may do everything, whatever is done to users and passwords.

@@ -17,6 +17,7 @@ use tollgate_core::decision::{Decision, Outcome, Verb};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role, Rule};
+use tollgate_core::push::{Listener, Push};
 use tollgate_core::store::{Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
@@ -204,6 +205,17 @@ impl<S: Store> Engine<S> {
     pub async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
         let call = self.inner.store.board(seen);
         self.inner.guard.aside(Operation::Board, BOARD_PATIENCE, call).await
+    }
+
+    /// Calls a push out to all instances on this store. It may be lost, and nobody is told.
+    pub async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        let call = self.inner.store.publish(push);
+        self.inner.guard.aside(Operation::Publish, BOARD_PATIENCE, call).await
+    }
+
+    /// Has `listener` told what any instance calls out.
+    pub fn listen(&self, listener: Arc<dyn Listener>) {
+        self.inner.store.listen(listener);
     }
 
     /// The plain call: may `key` pass `limit` once more?

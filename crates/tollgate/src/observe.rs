@@ -58,11 +58,13 @@ pub enum Operation {
     Post,
     /// Look at the board.
     Board,
+    /// Call something out.
+    Publish,
 }
 
 impl Operation {
     /// Every operation, for metrics.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 8] = [
         Operation::Take,
         Operation::Peek,
         Operation::Refund,
@@ -70,6 +72,7 @@ impl Operation {
         Operation::Heartbeat,
         Operation::Post,
         Operation::Board,
+        Operation::Publish,
     ];
 
     /// Its name in metrics.
@@ -82,6 +85,7 @@ impl Operation {
             Operation::Heartbeat => "heartbeat",
             Operation::Post => "post",
             Operation::Board => "board",
+            Operation::Publish => "publish",
         }
     }
 }

@@ -13,6 +13,8 @@ mod bytes;
 mod functions;
 #[path = "redis/pool.rs"]
 mod pool;
+#[path = "redis/push.rs"]
+mod push;
 #[path = "redis/reach.rs"]
 mod reach;
 #[path = "redis/refusals.rs"]

@@ -332,7 +332,11 @@ fn envoy() -> Value {
         ("reset_header", text_value(), "The header of the seconds until then (RateLimit-Reset)."),
         ("shadow_mode", truth(), "Whether nobody is refused."),
         ("quota_mode", truth(), "Whether every limit is a quota."),
-        ("dynamic_metadata", truth(), "Whether the metadata of passed limits is told."),
+        (
+            "dynamic_metadata",
+            truth(),
+            "Whether the request, its quotas and the metadata of passed limits are told.",
+        ),
         ("merge_domains", truth(), "Whether several files of --envoy-config may have limits of one domain."),
         ("metrics", truth(), "Whether limits are also counted under envoyproxy/ratelimit's names."),
         ("near_limit_permille", whole(0, 1000), "The part of a limit above which hits are near it (800)."),

@@ -63,6 +63,12 @@ pub(crate) const REDIS_KEYS: &str = "redis_keys";
 pub(crate) const REDIS_CLIENT_TIME: &str = "redis_client_time";
 /// 1 while asks are calls of functions, 0 while they are scripts.
 pub(crate) const REDIS_FUNCTIONS: &str = "redis_functions";
+/// 1 while pushes of other instances are heard.
+pub(crate) const REDIS_LISTENING: &str = "redis_listening";
+/// Pushes heard.
+pub(crate) const REDIS_PUSHES: &str = "redis_pushes";
+/// Pushes of another form, passed over.
+pub(crate) const REDIS_PUSHES_MALFORMED: &str = "redis_pushes_malformed";
 
 /// Keys this process remembers.
 pub(crate) const MEMORY_KEYS: &str = "memory_keys";

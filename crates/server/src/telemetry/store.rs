@@ -56,6 +56,11 @@ fn redis(out: &mut Figures<'_, '_>, stats: &RedisStats) -> fmt::Result {
     out.gauge(names::REDIS_CLIENT_TIME, help, u64::from(stats.client_time))?;
     let help = "1 while asks are calls of functions, 0 while they are scripts";
     out.gauge(names::REDIS_FUNCTIONS, help, u64::from(stats.functions))?;
+    let help = "1 while pushes of other instances are heard";
+    out.gauge(names::REDIS_LISTENING, help, u64::from(stats.listening))?;
+    out.counter(names::REDIS_PUSHES, "Pushes heard, of this instance and of others", stats.pushes)?;
+    let help = "Pushes passed over because they were of another form";
+    out.counter(names::REDIS_PUSHES_MALFORMED, help, stats.pushes_malformed)?;
     // What Redis did not tell is left out: a zero would be a lie.
     for (name, help, figure) in [
         (names::REDIS_USED_MEMORY, "Memory Redis uses", stats.used_memory),

@@ -11,6 +11,7 @@ use tollgate::core::decision::{Decision, Found, Refunded, Verb};
 use tollgate::core::few::Few;
 use tollgate::core::key::Key;
 use tollgate::core::policy::Origin;
+use tollgate::core::push::{Listener, Push};
 use tollgate::core::store::{Heartbeat, Store, StoreError};
 use tollgate::observe::{GuardChange, Observer};
 use tollgate::store::memory::MemoryStore;
@@ -155,6 +156,15 @@ impl Store for Puppet {
     async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
         self.taken().await?;
         self.memory.board(seen).await
+    }
+
+    async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        self.taken().await?;
+        self.memory.publish(push).await
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.memory.listen(listener);
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

@@ -77,8 +77,8 @@ pub(super) fn read(
 
 struct Reading {
     builder: DialectBuilder,
-    /// The composites of each level, by the path above it.
-    seen: HashMap<String, HashSet<String>>,
+    /// The composites of each level, by its domain and those above it.
+    seen: HashMap<Vec<String>, HashSet<String>>,
     /// The file each domain stands in.
     domains: HashMap<String, String>,
     warnings: Vec<String>,
@@ -170,7 +170,8 @@ impl Reading {
             has_value_in_metric: is_so(&in_metric),
         };
         let composite = step.composite();
-        if !self.seen.entry(above.path.clone()).or_default().insert(composite.clone()) {
+        let level = std::iter::once(above.domain.clone()).chain(above.steps.iter().map(Step::composite));
+        if !self.seen.entry(level.collect()).or_default().insert(composite.clone()) {
             let what =
                 format!("duplicate descriptor composite key '{}.{}'", clip(&above.path), clip(&composite));
             section.problems().add(key.place, &key.path, what);

@@ -245,10 +245,11 @@ impl<'a> Over<'a> {
         ] {
             self.text(name, &["envoy", field]);
         }
+        // With it, a request that one descriptor refuses is not counted by the others.
         let stop = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT";
         if let Some(stops) = self.truth(stop) {
-            let word = if stops { "ignored" } else { "counted" };
-            self.set(stop, &["envoy", "refused_hits"], Node::Text(word.to_owned()));
+            let word = if stops { "together" } else { "each" };
+            self.set(stop, &["envoy", "take"], Node::Text(word.to_owned()));
         }
         if let Some(ratio) = self.get("NEAR_LIMIT_RATIO") {
             match ratio.parse::<f64>() {

@@ -205,7 +205,7 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
 }
 
 /// Full jitter, growing from the first failure past `max_retries` quick ones.
-fn backoff(failures: u32, max_retries: u32) -> Duration {
+pub(super) fn backoff(failures: u32, max_retries: u32) -> Duration {
     let growth = failures.saturating_sub(max_retries).min(10);
     let most = BACKOFF_MIN.saturating_mul(1 << growth).min(BACKOFF_MAX);
     most.mul_f64(0.25 + 0.75 * fastrand::f64())

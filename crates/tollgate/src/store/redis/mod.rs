@@ -12,6 +12,7 @@ mod config;
 mod dial;
 mod inspect;
 mod link;
+mod push;
 mod reply;
 mod request;
 mod scripts;
@@ -36,6 +37,7 @@ use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
+use tollgate_core::push::{Listener, Push};
 use tollgate_core::store::{Heartbeat, Store, StoreError};
 use tollgate_core::units::Micros;
 
@@ -45,6 +47,7 @@ use call::Functions;
 use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
+use push::Hearing;
 use reply::Answer;
 use request::{Naming, has_calendar};
 use scripts::{Called, Scripts, Verb};
@@ -78,6 +81,7 @@ pub struct RedisStore {
     instance: String,
     malformed: AtomicU64,
     survey: Arc<Mutex<Survey>>,
+    hearing: Arc<Hearing>,
 }
 
 /// What a Redis store can say about itself.
@@ -104,6 +108,12 @@ pub struct RedisStats {
     pub client_time: bool,
     /// Whether asks go out as calls of functions, rather than as scripts.
     pub functions: bool,
+    /// Whether pushes are heard.
+    pub listening: bool,
+    /// Pushes heard, since start.
+    pub pushes: u64,
+    /// Pushes passed over because they were of another form, since start.
+    pub pushes_malformed: u64,
 }
 
 /// Why a Redis store could not be set up.
@@ -147,10 +157,12 @@ impl RedisStore {
             tracing::info!("scripts are given our own reckoning of Redis' time");
             anchor.start_using();
         }
+        let naming = Naming::new(&config.key_prefix, config.layout, ttl_ms_min);
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
             scripts: Scripts::new(config.layout),
-            naming: Naming::new(&config.key_prefix, config.layout, ttl_ms_min),
+            hearing: Hearing::on(naming.channel(config.url.database)),
+            naming,
             slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
             slots_given: AtomicUsize::new(0),
             control: Slot::default(),
@@ -205,6 +217,9 @@ impl RedisStore {
             keys: survey.keys,
             client_time: self.shared.anchor.is_used(),
             functions: self.shared.functions.are_used(),
+            listening: self.hearing.is_listening(),
+            pushes: self.hearing.heard(),
+            pushes_malformed: self.hearing.malformed(),
         }
     }
 
@@ -358,6 +373,12 @@ async fn ask_survey(link: Link, survey: Arc<Mutex<Survey>>) {
     }
 }
 
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.hearing.end();
+    }
+}
+
 impl Store for RedisStore {
     async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         self.visit(Verb::Take, checks).await
@@ -421,7 +442,16 @@ impl Store for RedisStore {
         self.board_since(seen).await
     }
 
+    async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        self.call_out(push).await
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.add_listener(&listener);
+    }
+
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
+        self.keep_listening();
         let link = self.fill(&self.control);
         let now = self.now(&link).await?;
         let request = |called: Called<'_>| self.naming.heartbeat(called, &self.instance, ALIVE_FOR, now);

@@ -48,6 +48,14 @@ impl Naming {
         ["", "=head"].map(|end| format!("{}{{board}}{end}", self.head))
     }
 
+    /// The channel that pushes go by. Redis' channels know no databases, so the number of ours is in the name.
+    pub(super) fn channel(&self, database: u32) -> String {
+        match database {
+            0 => format!("{}push", self.head),
+            database => format!("{}push@{database}", self.head),
+        }
+    }
+
     /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`.
     ///
     /// A long subject is hashed, marked with `~`, which no encoded subject begins with.
