@@ -488,6 +488,11 @@ impl RuleBuilder {
                 None => return Err(PolicyError::NoPlan { plan: default, name }),
             },
         };
+        // A log must know how far ahead tokens may be booked.
+        let leased = |algorithm: Algorithm| match lease.and_then(|lease| lease.terms(&algorithm)) {
+            Some(terms) => algorithm.leased(terms.time),
+            None => algorithm,
+        };
         let scoped = |limits: Vec<Algorithm>, scope: fn(&str, usize, crate::algorithm::Kind) -> Scope| {
             let limits = limits.into_iter().enumerate();
             limits
@@ -496,8 +501,15 @@ impl RuleBuilder {
         };
         let plans = plans
             .into_iter()
-            .map(|(plan, limits)| Plan { name: plan.into(), limits: scoped(limits, Scope::of_rule) })
+            .map(|(plan, limits)| {
+                let limits = limits.into_iter().map(leased).collect();
+                Plan { name: plan.into(), limits: scoped(limits, Scope::of_rule) }
+            })
             .collect();
+        let overrides = overrides.into_iter().map(|(key, instead)| match instead {
+            Override::Limits(limits) => (key, Override::Limits(limits.into_iter().map(leased).collect())),
+            other => (key, other),
+        });
         Ok(Rule {
             plans,
             candidate: scoped(candidate, Scope::of_candidate),
@@ -508,7 +520,7 @@ impl RuleBuilder {
             cost,
             allow,
             deny,
-            overrides: overrides.into_iter().collect(),
+            overrides: overrides.collect(),
             lease,
             on_outage,
             mode,

@@ -71,6 +71,8 @@ pub(crate) struct Named {
     scope: Scope,
     subject: Box<[u8]>,
     algorithm: Algorithm,
+    /// The same, for takes of several ahead.
+    ahead: Algorithm,
     terms: LeaseTerms,
 }
 
@@ -112,10 +114,10 @@ pub(crate) struct GiveBack {
 }
 
 impl Named {
-    /// As a store is asked for so many.
+    /// As a store is asked for so many ahead.
     pub(crate) fn check(&self, cost: Cost) -> Check<'_> {
         let key = Key { scope: &self.scope, subject: &self.subject };
-        Check { key, algorithm: &self.algorithm, cost }
+        Check { key, algorithm: &self.ahead, cost }
     }
 
     /// How long after this instant of the store's its window ends, where there are windows: what is
@@ -211,6 +213,11 @@ impl Leases {
         now: Micros,
     ) -> (Turn, Option<Fetch>) {
         let Some(terms) = lease.terms(check.algorithm) else { return (Turn::Exact, None) };
+        // The limit of an override that was made while we ran: its log would take what is booked ahead for
+        // a clock that stepped back.
+        if matches!(check.algorithm, Algorithm::SlidingLog(log) if log.lease() != terms.time) {
+            return (Turn::Exact, None);
+        }
         let is_full = shard.holdings.len() >= HOLDINGS_MAX || self.is_closed.load(Ordering::Acquire);
         if is_full || !shard.sketch.is_hot_by(hash, now, Micros(terms.time.0 / QUARTERS)) {
             return (Turn::Exact, None);
@@ -219,6 +226,7 @@ impl Leases {
             scope: check.key.scope.clone(),
             subject: check.key.subject.into(),
             algorithm: check.algorithm.clone(),
+            ahead: check.algorithm.ahead(),
             terms,
         });
         let (kind, limit) = (check.algorithm.kind(), check.algorithm.limit());
