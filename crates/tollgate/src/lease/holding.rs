@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use tollgate_core::algorithm::Kind;
-use tollgate_core::decision::{Decision, Take};
+use tollgate_core::decision::{Decision, Found, Take};
 use tollgate_core::policy::LeaseTerms;
 use tollgate_core::units::{Cost, Micros};
 
@@ -252,6 +252,11 @@ impl Holding {
                 let batch = Batch { take: decision.take, spent: 0, left: amount, until };
                 if is_revoked {
                     return batch.unspent(self.kind, now).into_iter().collect();
+                }
+                if decision.found == Found::Nothing {
+                    // Somebody reset the key. What was taken before is of what was forgotten: to spend it
+                    // would be too much, and so would giving it back.
+                    self.batches.clear();
                 }
                 self.batches.push_back(batch);
                 self.window_ends = window_ends;
