@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use testkit::{RedisServer, unique_prefix};
 use tollgate::store::redis::{RedisConfig, RedisStore, RedisUrl};
-use tollgate::{Algorithm, Ask, By, Cost, Engine, Kind, Policy, Rate, Rule, Want, clock};
+use tollgate::{Algorithm, Ask, By, Cost, Engine, Kind, MemoryStore, Policy, Rate, Rule, Want, clock};
 use tollgate_core::policy::Lease;
+use tollgate_core::store::Store;
 
 use crate::measure::{median, micros_each};
 
@@ -25,11 +26,14 @@ const ROUND: Duration = Duration::from_secs(2);
 const DRAINED: Duration = Duration::from_secs(20);
 /// Whatever an ask waits for, others get their turn after so many.
 const TURN: u64 = 32;
+/// Checks of one round that are decided here.
+const HERE: u64 = 1_000_000;
 
 /// Runs all of it.
 pub(crate) fn run() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        here().await?;
         above_demand().await?;
         drained().await
     })
@@ -44,6 +48,32 @@ struct Figures {
     cpu_micros: f64,
     /// To Redis, per second and instance.
     calls: f64,
+}
+
+/// What a check takes of the engine's time while tokens are held here, beside one that memory decides.
+async fn here() -> Result<()> {
+    println!("\n### A check that is decided here, one thread (median of {ROUNDS} rounds)\n");
+    println!("| | ns |\n|---|---|");
+    for (name, lease) in [("decided by the store in memory", None), ("on a lease", Some(Lease::Auto))] {
+        let limit = Algorithm::try_new(Kind::TokenBucket, Rate::parse("400000000/s")?, None, 0)?;
+        let rule = Rule::builder("api").limits(vec![limit]);
+        let rule = if let Some(lease) = lease { rule.lease(lease) } else { rule };
+        let policy = Policy::try_new(1, vec![rule.build()?])?;
+        let engine = Engine::builder(MemoryStore::new()).policy(policy).build();
+        let mut rounds = Vec::new();
+        for _ in 0..=ROUNDS {
+            let started = clock::instant();
+            for turn in 0..HERE {
+                ask(&engine).await;
+                if turn % 1024 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            rounds.push(micros_each(started.elapsed(), HERE) * 1000.0);
+        }
+        println!("| {name} | {:.0} |", median(rounds.into_iter().skip(1)));
+    }
+    Ok(())
 }
 
 async fn above_demand() -> Result<()> {
@@ -129,8 +159,11 @@ async fn hot(kind: Kind, rate: &'static str, lease: Option<Lease>) -> Result<Fig
     tokio::time::sleep(ROUND / 2).await;
     let before = (fleet.admitted(), server.cpu_time(), calls(&server).await?, clock::instant());
     tokio::time::sleep(ROUND).await;
-    let (admitted, cpu, made) =
-        (fleet.admitted() - before.0, server.cpu_time() - before.1, calls(&server).await? - before.2);
+    let (admitted, cpu, made) = (
+        fleet.admitted() - before.0,
+        server.cpu_time().saturating_sub(before.1),
+        calls(&server).await? - before.2,
+    );
     let elapsed = before.3.elapsed().as_secs_f64();
     fleet.stop(threads)?;
     Ok(Figures {
@@ -254,7 +287,7 @@ fn engine(url: &str, prefix: &str, rule: &Rule) -> Result<Engine<RedisStore>> {
         .build())
 }
 
-async fn ask(engine: &Engine<RedisStore>) -> bool {
+async fn ask<S: Store>(engine: &Engine<S>) -> bool {
     let want = Want { by: By::Rule("api"), key: b"everybody", cost: Cost::ONE, takes: &[] };
     engine.decide(&Ask { wants: &[want] }).await.is_allowed()
 }
