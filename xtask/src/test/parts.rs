@@ -115,6 +115,11 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["fleet"]) },
     },
     Part {
+        name: "lease",
+        why: "tokens taken ahead keep to their bound, and come back",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["leases"]) },
+    },
+    Part {
         name: "door",
         why: "bytes in and bytes out are the documented ones",
         work: Tests { package: "tollgate-server", folder: "server", which: AllBut(&["resp_clients"]) },
