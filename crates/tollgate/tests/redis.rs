@@ -7,6 +7,8 @@
 mod acl;
 #[path = "redis/board.rs"]
 mod board;
+#[path = "redis/breaker.rs"]
+mod breaker;
 #[path = "redis/bytes.rs"]
 mod bytes;
 #[path = "redis/functions.rs"]

@@ -7,10 +7,13 @@ use std::time::Duration;
 use testkit::{RedisClient, RedisServer, Reply, unique_prefix};
 use tollgate::calendar::{CalendarUnit, ZonedCalendar};
 use tollgate::core::board::Notice;
+use tollgate::core::breaker::{
+    Breaker, Counts, Event, Fleet, Health, Mode, Permille, Report, Settings as BreakerSettings,
+};
 use tollgate::core::push::{Heard, Listener, Push, Topic};
 use tollgate::core::store::{ErrorClass, Store, StoreError};
 use tollgate::store::redis::{Layout, RedisConfig, RedisStore};
-use tollgate::{Algorithm, Kind};
+use tollgate::{Algorithm, Kind, Micros};
 
 use crate::stand::{LAYOUTS, Limit, config, flush_text, refusal, store, take, ten};
 
@@ -73,8 +76,18 @@ async fn denied(server: &RedisServer) -> BTreeSet<String> {
     log.array().iter().map(object).collect()
 }
 
+/// A call that failed, of the epoch that is.
+async fn report(store: &RedisStore, breaker: &Breaker) -> Event {
+    let epoch = match store.step(b"id", breaker, &Event::Look, Permille(0)).await {
+        Ok(step) => step.view.epoch,
+        Err(_) => 0,
+    };
+    let counts = Counts { ok: 0, failed: 1, slow: 0 };
+    Event::Report(Report { reporter: 1, epoch, counts, health: Health::Well, hint: None })
+}
+
 /// Every algorithm and every verb, allowed and refused, alone and together, on values of ours and of
-/// others, the notice board, then a heartbeat, what it asks Redis about itself, and pushes. What failed, in words.
+/// others, the notice board, a breaker, then a heartbeat, what it asks Redis about itself, and pushes. What failed, in words.
 async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: bool) -> Vec<String> {
     let mut config = config_of(server, "tollgate", prefix, layout);
     config.functions = functions;
@@ -109,6 +122,18 @@ async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: boo
     expect("post".into(), store.post(b"name", Some(notice)).await.map(drop));
     expect("board".into(), store.board(0).await.map(drop));
     expect("take down".into(), store.post(b"name", None).await.map(drop));
+    let breaker = Breaker::try_new(BreakerSettings::default()).expect("the defaults are fine");
+    let force = Event::Override {
+        mode: Mode::ForcedOpen,
+        keep_for: Micros(1),
+        reason: String::new(),
+        who: String::new(),
+    };
+    let (lease, probed) = (Event::Lease { token: 1 }, Event::Return { token: 1, epoch: 0 });
+    for event in [Event::Look, report(&store, &breaker).await, force, lease, probed] {
+        let step = store.step(b"id", &breaker, &event, Permille(0)).await;
+        expect(format!("{event:?}"), step.map(drop));
+    }
     let push = Push { topic: Topic::Eased, text: b"" };
     expect("publish".into(), store.publish(push).await);
     store.listen(Arc::new(Deaf));

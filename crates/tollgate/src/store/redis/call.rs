@@ -122,7 +122,7 @@ impl RedisStore {
                 // To load a library is to write, and looking must work where nothing may be written.
                 _ if is_lost(&reply) && entry.only_looks => return Ok(ByFunction::Lost),
                 _ if is_lost(&reply) => {
-                    let load = [&b"FUNCTION"[..], b"LOAD", b"REPLACE", self.scripts.library.text.as_bytes()];
+                    let load = [&b"FUNCTION"[..], b"LOAD", b"REPLACE", entry.library.as_bytes()];
                     reply = link.call(after_loading(&load, &again()), 2).await?;
                 }
                 Reply::Error(why) if is_for_want_of_functions(&why) => return Ok(ByFunction::Refused(why)),

@@ -6,6 +6,7 @@
 
 mod anchor;
 mod board;
+mod breaker;
 mod call;
 mod classify;
 mod config;

@@ -270,7 +270,7 @@ fn micros(time: Micros) -> [u8; 4] {
 
 /// A whole number as Lua has it: exact, because every number of ours is below 2^53.
 #[expect(clippy::cast_precision_loss, reason = "numbers of ours are below 2^53")]
-fn double(number: u64) -> f64 {
+pub(super) fn double(number: u64) -> f64 {
     number as f64
 }
 
