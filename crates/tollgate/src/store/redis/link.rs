@@ -6,6 +6,8 @@
 //!   queue in order. A caller that gave up leaves its place behind, so a late reply is swallowed
 //!   there and can never answer somebody else.
 //! - A request whose caller has gone before it was written is not written.
+//! - Takes go out at once while none is in flight. Those that arrive meanwhile wait for its answer, and
+//!   then travel together (`batch.rs`): at most one round trip, whatever their number.
 //! - A connection is given up when its oldest request waits longer than `read_timeout`, when
 //!   several callers in a row have given up, or when the server says that it is not a primary.
 //! - What was unanswered then is lost, never sent again: it may have been spent.
@@ -23,12 +25,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tollgate_core::store::{ErrorClass, StoreError};
+use tollgate_core::units::Micros;
 
+use super::RedisSetupError;
 use super::anchor::Anchor;
+use super::batch::{Batch, Sizes, Told, Waiting};
 use super::call::Functions;
 use super::classify::{answered, class_of, is_fatal};
 use super::config::RedisConfig;
 use super::dial::{Stream, dial};
+use super::part::Part;
+use super::scripts::Scripts;
 use super::tls::Tls;
 use super::wire::{Reply, take_reply};
 
@@ -61,6 +68,10 @@ pub(super) struct Shared {
     pub anchor: Anchor,
     /// Whether asks go out as calls of functions.
     pub functions: Functions,
+    /// All the Lua.
+    pub scripts: Scripts,
+    /// How many asks went out together.
+    pub sizes: Sizes,
     /// Dials that succeeded.
     pub dials: AtomicU64,
     /// Dials that failed.
@@ -69,6 +80,30 @@ pub(super) struct Shared {
     pub nudge: Notify,
     /// Tells of every connection that has been opened.
     pub opened: Notify,
+}
+
+impl Shared {
+    /// For the Redis that `config` names.
+    pub(super) fn new(config: RedisConfig) -> Result<Shared, RedisSetupError> {
+        let anchor = Anchor::default();
+        if config.client_time {
+            tracing::info!("scripts are given our own reckoning of Redis' time");
+            anchor.start_using();
+        }
+        Ok(Shared {
+            tls: Arc::new(Tls::new(&config)?),
+            dialling: Semaphore::new(1),
+            anchor,
+            functions: Functions::new(config.functions),
+            scripts: Scripts::new(config.layout),
+            sizes: Sizes::default(),
+            dials: AtomicU64::new(0),
+            dial_errors: AtomicU64::new(0),
+            nudge: Notify::new(),
+            opened: Notify::new(),
+            config,
+        })
+    }
 }
 
 /// A handle to one connection and its task.
@@ -87,12 +122,13 @@ struct Status {
     unanswered: AtomicU64,
 }
 
-/// Bytes to write, and whom to tell: the last of its replies, or why that one failed.
+/// What is asked of a connection.
 #[derive(Debug)]
-struct Request {
-    bytes: Vec<u8>,
-    replies: u8,
-    done: oneshot::Sender<Result<Reply, StoreError>>,
+enum Request {
+    /// Bytes to write, and whom to tell: the last of their replies, or why that one failed.
+    Call { bytes: Vec<u8>, replies: u8, done: oneshot::Sender<Result<Reply, StoreError>> },
+    /// An ask, which may travel with others.
+    Take(Waiting),
 }
 
 /// A request that was written.
@@ -101,7 +137,29 @@ struct Unanswered {
     /// The first failure among its replies but the last.
     failed: Option<Reply>,
     since: Instant,
-    done: oneshot::Sender<Result<Reply, StoreError>>,
+    whom: Whom,
+}
+
+/// Who waits for a reply.
+enum Whom {
+    Caller(oneshot::Sender<Result<Reply, StoreError>>),
+    Asks(Box<Batch>),
+}
+
+/// A connection's requests, written and not.
+struct Line<'a> {
+    shared: &'a Shared,
+    unanswered: VecDeque<Unanswered>,
+    /// Takes that are not written yet. They outlive the connection: nothing of them was sent.
+    waiting: &'a mut VecDeque<Waiting>,
+    /// Calls with takes among the unanswered ones.
+    takes_under_way: usize,
+    /// What is to be written.
+    output: Vec<u8>,
+    /// Callers in a row that had given up.
+    late: u32,
+    /// Why the connection is to be left once all is answered.
+    fatal: Option<StoreError>,
 }
 
 impl Link {
@@ -131,27 +189,45 @@ impl Link {
     /// Sends `bytes`, a pipeline of `replies` commands, and waits for the last one's reply; where that
     /// is a lost script or function, for what an earlier one says about it.
     pub(super) async fn call(&self, bytes: Vec<u8>, replies: u8) -> Result<Reply, StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.queue(Request::Call { bytes, replies, done })?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Asks, alone or with others that wait, and waits for the answer.
+    ///
+    /// hot path: no lock, no clock; the ask is written once, by the connection's own task.
+    pub(super) async fn take(&self, part: Part) -> Result<Told, StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.queue(Request::Take(Waiting { part, done }))?;
+        answer.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    fn queue(&self, request: Request) -> Result<(), StoreError> {
         if self.status.is_down.load(Ordering::Acquire)
             && let Some(error) = self.status.down.lock().clone()
         {
             return Err(error);
         }
-        let (done, answer) = oneshot::channel();
-        self.queue.try_send(Request { bytes, replies, done }).map_err(|error| match error {
+        self.queue.try_send(request).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 StoreError::Unreachable { why: "too many requests wait already".into() }
             }
             mpsc::error::TrySendError::Closed(_) => {
                 StoreError::Unreachable { why: "its runtime has ended".into() }
             }
-        })?;
-        answer.await.unwrap_or_else(|_| Err(StoreError::Lost { why: "its task has ended".into() }))
+        })
     }
+}
+
+fn ended() -> StoreError {
+    StoreError::Lost { why: "its task has ended".into() }
 }
 
 /// Dials, serves, and dials again, until every handle is gone.
 async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status: Arc<Status>) {
     let mut failures: u32 = 0;
+    let mut waiting = VecDeque::new();
     loop {
         let dialled = {
             let _turn = shared.dialling.acquire().await;
@@ -169,7 +245,7 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
                 let born = Instant::now();
                 status.up();
                 shared.opened.notify_waiters();
-                let end = serve(stream, &shared, &mut requests, &status).await;
+                let end = serve(stream, &shared, &mut requests, &mut waiting, &status).await;
                 status.is_open.store(false, Ordering::Relaxed);
                 let error = match end {
                     End::Unwanted => return,
@@ -192,7 +268,7 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
         shared.dial_errors.fetch_add(1, Ordering::Relaxed);
         failures = failures.saturating_add(1);
         status.down(&error);
-        refuse_waiting(&mut requests, &error);
+        refuse_waiting(&mut requests, &mut waiting, &error);
         if requests.is_closed() && requests.is_empty() {
             return;
         }
@@ -212,9 +288,19 @@ pub(super) fn backoff(failures: u32, max_retries: u32) -> Duration {
 }
 
 /// Nothing was sent, so nothing was spent.
-fn refuse_waiting(requests: &mut mpsc::Receiver<Request>, error: &StoreError) {
+fn refuse_waiting(
+    requests: &mut mpsc::Receiver<Request>,
+    waiting: &mut VecDeque<Waiting>,
+    error: &StoreError,
+) {
+    for ask in waiting.drain(..) {
+        let _ = ask.done.send(Err(error.clone()));
+    }
     while let Ok(request) = requests.try_recv() {
-        let _ = request.done.send(Err(error.clone()));
+        match request {
+            Request::Call { done, .. } => drop(done.send(Err(error.clone()))),
+            Request::Take(ask) => drop(ask.done.send(Err(error.clone()))),
+        }
     }
 }
 
@@ -233,18 +319,29 @@ async fn serve(
     mut stream: Stream,
     shared: &Shared,
     requests: &mut mpsc::Receiver<Request>,
+    waiting: &mut VecDeque<Waiting>,
     status: &Status,
 ) -> End {
-    let mut unanswered: VecDeque<Unanswered> = VecDeque::new();
     let mut input = BytesMut::with_capacity(16 * 1024);
-    let mut output = Vec::with_capacity(16 * 1024);
-    let mut late: u32 = 0;
-    let mut fatal: Option<StoreError> = None;
+    let mut line = Line::new(shared, waiting);
     let mut watch = interval((shared.config.read_timeout / 4).max(Duration::from_millis(5)));
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
     let end = loop {
-        if let Some(error) = fatal.take_if(|_| unanswered.is_empty()) {
+        line.send_takes();
+        status.unanswered.store(line.unanswered.len() as u64, Ordering::Relaxed);
+        if !line.output.is_empty() {
+            let written = timeout(shared.config.write_timeout, async {
+                stream.write_all(&line.output).await?;
+                stream.flush().await
+            });
+            match written.await {
+                Ok(Ok(())) => line.output.clear(),
+                Ok(Err(error)) => break End::Lost(error.to_string()),
+                Err(_) => break End::Lost("a write was stuck".to_owned()),
+            }
+        }
+        if let Some(error) = line.fatal.take_if(|_| line.unanswered.is_empty()) {
             break End::Left(error);
         }
         tokio::select! {
@@ -255,40 +352,19 @@ async fn serve(
                     Ok(_) => {}
                     Err(error) => break End::Lost(error.to_string()),
                 }
-                match deliver(&mut input, &mut unanswered, &mut late) {
-                    Ok(None) => {}
-                    Ok(Some(error)) => fatal = Some(error),
-                    Err(why) => break End::Lost(why),
-                }
-                status.unanswered.store(unanswered.len() as u64, Ordering::Relaxed);
-                if late >= LATE_MAX && fatal.is_none() {
-                    let why = format!("{late} answers in a row came too late");
-                    fatal = Some(StoreError::Unreachable { why: why.into() });
+                if let Err(why) = line.deliver(&mut input) {
+                    break End::Lost(why);
                 }
             }
-            request = requests.recv(), if fatal.is_none() && unanswered.len() < QUEUE_MAX => {
+            request = requests.recv(), if line.has_room() => {
                 let Some(request) = request else { break End::Unwanted };
-                output.clear();
-                enqueue(request, &mut output, &mut unanswered);
-                while let Ok(request) = requests.try_recv() {
-                    enqueue(request, &mut output, &mut unanswered);
-                    if unanswered.len() >= QUEUE_MAX {
-                        break;
-                    }
-                }
-                status.unanswered.store(unanswered.len() as u64, Ordering::Relaxed);
-                let written = timeout(shared.config.write_timeout, async {
-                    stream.write_all(&output).await?;
-                    stream.flush().await
-                });
-                match written.await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => break End::Lost(error.to_string()),
-                    Err(_) => break End::Lost("a write was stuck".to_owned()),
+                line.accept(request);
+                while line.has_room() && let Ok(request) = requests.try_recv() {
+                    line.accept(request);
                 }
             }
             _ = watch.tick() => {
-                let oldest = unanswered.front().map(|request| request.since.elapsed());
+                let oldest = line.unanswered.front().map(|request| request.since.elapsed());
                 if oldest.is_some_and(|waited| waited > shared.config.read_timeout) {
                     break End::Lost("no answer".to_owned());
                 }
@@ -296,53 +372,129 @@ async fn serve(
         }
     };
     if let End::Lost(why) = &end {
-        for request in unanswered {
-            let _ = request.done.send(Err(StoreError::Lost { why: why.clone().into() }));
-        }
+        line.lose(why);
     }
     status.unanswered.store(0, Ordering::Relaxed);
     end
 }
 
-/// Takes a request into the next write, unless its caller has gone.
-fn enqueue(request: Request, output: &mut Vec<u8>, unanswered: &mut VecDeque<Unanswered>) {
-    let Request { bytes, replies, done } = request;
-    if !done.is_closed() {
-        output.extend_from_slice(&bytes);
-        unanswered.push_back(Unanswered { replies, failed: None, since: Instant::now(), done });
+impl<'a> Line<'a> {
+    fn new(shared: &'a Shared, waiting: &'a mut VecDeque<Waiting>) -> Line<'a> {
+        Line {
+            shared,
+            unanswered: VecDeque::new(),
+            waiting,
+            takes_under_way: 0,
+            output: Vec::with_capacity(16 * 1024),
+            late: 0,
+            fatal: None,
+        }
     }
-}
 
-/// Hands replies to those who wait, in order. Says why if one of them is the connection's last.
-fn deliver(
-    input: &mut BytesMut,
-    unanswered: &mut VecDeque<Unanswered>,
-    late: &mut u32,
-) -> Result<Option<StoreError>, String> {
-    let mut fatal = None;
-    while let Some(reply) = take_reply(input).map_err(|error| error.to_string())? {
-        let Some(request) = unanswered.front_mut() else {
-            return Err("a reply that nobody asked for".to_owned());
-        };
-        if let Reply::Error(message) = &reply
-            && is_fatal(class_of(message))
-        {
-            fatal = Some(answered(message));
-        }
-        request.replies -= 1;
-        if request.replies > 0 {
-            if matches!(reply, Reply::Error(_)) {
-                request.failed.get_or_insert(reply);
+    fn has_room(&self) -> bool {
+        self.fatal.is_none() && self.unanswered.len() < QUEUE_MAX && self.waiting.len() < QUEUE_MAX
+    }
+
+    /// Takes a request into the next write, unless its caller has gone or it is to wait.
+    fn accept(&mut self, request: Request) {
+        match request {
+            Request::Take(ask) => self.waiting.push_back(ask),
+            Request::Call { bytes, replies, done } => {
+                if !done.is_closed() {
+                    self.output.extend_from_slice(&bytes);
+                    self.written(replies, Whom::Caller(done));
+                }
             }
-        } else if let Some(mut request) = unanswered.pop_front() {
-            let is_lost = matches!(&reply, Reply::Error(why) if class_of(why) == ErrorClass::NoScript);
-            // What could not be loaded is not there to be called: the load says why.
-            let reply = request.failed.take_if(|_| is_lost).unwrap_or(reply);
-            let is_late = request.done.send(Ok(reply)).is_err();
-            *late = if is_late { *late + 1 } else { 0 };
         }
     }
-    Ok(fatal)
+
+    /// Takes those who wait into the next write, unless others are in flight. All of them: what is too
+    /// much for one call goes out as several, so that nobody waits longer than one round trip.
+    fn send_takes(&mut self) {
+        let config = &self.shared.config;
+        if self.fatal.is_some() || config.batch && self.takes_under_way > 0 {
+            return;
+        }
+        let checks_max = if config.batch { config.batch_max } else { 1 };
+        while let Some(batch) = Batch::form(self.waiting, checks_max, &self.shared.functions) {
+            self.shared.sizes.count(batch.len());
+            self.write(Box::new(batch));
+        }
+    }
+
+    fn write(&mut self, mut batch: Box<Batch>) {
+        let Shared { anchor, scripts, .. } = self.shared;
+        // Unless time is of our own reckoning, Redis reads its clock. Whoever asks sees to it that the
+        // reckoning has begun.
+        let now = if anchor.is_used() { anchor.now().unwrap_or(Micros::ZERO) } else { Micros::ZERO };
+        if let Some(replies) = batch.write(scripts, now, &mut self.output) {
+            self.takes_under_way += 1;
+            self.written(replies, Whom::Asks(batch));
+        }
+    }
+
+    fn written(&mut self, replies: u8, whom: Whom) {
+        self.unanswered.push_back(Unanswered { replies, failed: None, since: Instant::now(), whom });
+    }
+
+    /// Hands replies to those who wait, in order.
+    fn deliver(&mut self, input: &mut BytesMut) -> Result<(), String> {
+        while let Some(reply) = take_reply(input).map_err(|error| error.to_string())? {
+            let Some(request) = self.unanswered.front_mut() else {
+                return Err("a reply that nobody asked for".to_owned());
+            };
+            if let Reply::Error(message) = &reply
+                && is_fatal(class_of(message))
+            {
+                self.fatal = Some(answered(message));
+            }
+            request.replies -= 1;
+            if request.replies > 0 {
+                if matches!(reply, Reply::Error(_)) {
+                    request.failed.get_or_insert(reply);
+                }
+            } else if let Some(mut request) = self.unanswered.pop_front() {
+                let is_lost = matches!(&reply, Reply::Error(why) if class_of(why) == ErrorClass::NoScript);
+                // What could not be loaded is not there to be called: the load says why.
+                let reply = request.failed.take_if(|_| is_lost).unwrap_or(reply);
+                self.tell(request.whom, reply);
+            }
+        }
+        if self.late >= LATE_MAX && self.fatal.is_none() {
+            let why = format!("{} answers in a row came too late", self.late);
+            self.fatal = Some(StoreError::Unreachable { why: why.into() });
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, whom: Whom, reply: Reply) {
+        match whom {
+            Whom::Caller(done) => {
+                let is_late = done.send(Ok(reply)).is_err();
+                self.late = if is_late { self.late + 1 } else { 0 };
+            }
+            Whom::Asks(mut batch) => {
+                self.takes_under_way -= 1;
+                let Shared { scripts, functions, .. } = self.shared;
+                if batch.is_to_go_again(&reply, scripts, functions) {
+                    self.write(batch);
+                } else {
+                    batch.answer(reply, &mut self.late);
+                }
+            }
+        }
+    }
+
+    /// What was written may have run, and is never sent again.
+    fn lose(self, why: &str) {
+        let error = StoreError::Lost { why: why.to_owned().into() };
+        for request in self.unanswered {
+            match request.whom {
+                Whom::Caller(done) => drop(done.send(Err(error.clone()))),
+                Whom::Asks(batch) => batch.lose(&error),
+            }
+        }
+    }
 }
 
 impl Status {
@@ -360,15 +512,19 @@ impl Status {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::RedisUrl;
     use super::*;
 
     /// What the caller of a load and a call is told, of these two replies.
     fn told(replies: &str) -> Reply {
         let (done, mut answer) = oneshot::channel();
-        let mut unanswered =
-            VecDeque::from([Unanswered { replies: 2, failed: None, since: Instant::now(), done }]);
-        let fatal = deliver(&mut BytesMut::from(replies), &mut unanswered, &mut 0).expect("RESP");
-        assert!(fatal.is_none() && unanswered.is_empty());
+        let shared = Shared::new(RedisConfig::new(RedisUrl::parse("redis://localhost").expect("a URL")));
+        let shared = shared.expect("no TLS to go wrong");
+        let mut waiting = VecDeque::new();
+        let mut line = Line::new(&shared, &mut waiting);
+        line.written(2, Whom::Caller(done));
+        line.deliver(&mut BytesMut::from(replies)).expect("RESP");
+        assert!(line.fatal.is_none() && line.unanswered.is_empty());
         answer.try_recv().expect("it was told").expect("an answer")
     }
 

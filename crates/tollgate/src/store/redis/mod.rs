@@ -5,6 +5,7 @@
 //! windows that were stale) is followed by another call.
 
 mod anchor;
+mod batch;
 mod board;
 mod call;
 mod classify;
@@ -12,6 +13,8 @@ mod config;
 mod dial;
 mod inspect;
 mod link;
+mod part;
+mod plan;
 mod push;
 mod reply;
 mod request;
@@ -19,7 +22,8 @@ mod scripts;
 mod tls;
 mod wire;
 
-pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
+pub use batch::BatchSizes;
+pub use config::{BATCH_MAX, Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
 pub use inspect::{Content, Inspected};
 
 use std::cell::RefCell;
@@ -29,7 +33,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tollgate_core::algorithm::Algorithm;
 use tollgate_core::board::{Board, Notice, Post};
@@ -42,16 +45,14 @@ use tollgate_core::store::{Heartbeat, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
-use anchor::Anchor;
-use call::Functions;
 use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
+use part::has_calendar;
 use push::Hearing;
 use reply::Answer;
-use request::{Naming, has_calendar};
-use scripts::{Called, Scripts, Verb};
-use tls::Tls;
+use request::Naming;
+use scripts::{Called, Verb};
 use wire::Reply;
 
 /// How long an instance counts as alive after it was last heard.
@@ -69,7 +70,6 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(5);
 pub struct RedisStore {
     id: usize,
     shared: Arc<Shared>,
-    scripts: Scripts,
     naming: Naming,
     /// One connection per thread that asks, up to `pool_size`.
     slots: Vec<Slot>,
@@ -108,6 +108,8 @@ pub struct RedisStats {
     pub client_time: bool,
     /// Whether asks go out as calls of functions, rather than as scripts.
     pub functions: bool,
+    /// How many takes travelled together, call by call.
+    pub batches: BatchSizes,
     /// Whether pushes are heard.
     pub listening: bool,
     /// Pushes heard, since start.
@@ -150,17 +152,10 @@ impl RedisStore {
     /// A store for the Redis that `config` names. Nothing is dialled yet.
     pub fn new(config: RedisConfig) -> Result<RedisStore, RedisSetupError> {
         static STORES: AtomicUsize = AtomicUsize::new(0);
-        let tls = Arc::new(Tls::new(&config)?);
         let ttl_ms_min = u64::try_from(config.default_ttl.as_millis()).unwrap_or(u64::MAX);
-        let anchor = Anchor::default();
-        if config.client_time {
-            tracing::info!("scripts are given our own reckoning of Redis' time");
-            anchor.start_using();
-        }
         let naming = Naming::new(&config.key_prefix, config.layout, ttl_ms_min);
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
-            scripts: Scripts::new(config.layout),
             hearing: Hearing::on(naming.channel(config.url.database)),
             naming,
             slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
@@ -170,17 +165,7 @@ impl RedisStore {
             instance: format!("{:016x}", fastrand::u64(..)),
             malformed: AtomicU64::new(0),
             survey: Arc::default(),
-            shared: Arc::new(Shared {
-                functions: Functions::new(config.functions),
-                config,
-                tls,
-                dialling: Semaphore::new(1),
-                anchor,
-                dials: AtomicU64::new(0),
-                dial_errors: AtomicU64::new(0),
-                nudge: Notify::new(),
-                opened: Notify::new(),
-            }),
+            shared: Arc::new(Shared::new(config)?),
         })
     }
 
@@ -217,6 +202,7 @@ impl RedisStore {
             keys: survey.keys,
             client_time: self.shared.anchor.is_used(),
             functions: self.shared.functions.are_used(),
+            batches: self.shared.sizes.counted(),
             listening: self.hearing.is_listening(),
             pushes: self.hearing.heard(),
             pushes_malformed: self.hearing.malformed(),
@@ -263,38 +249,52 @@ impl RedisStore {
         anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
     }
 
-    async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+    async fn take_all(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         let link = self.link();
-        if let (Verb::Take, [check], Some(entry)) = (verb, checks, self.scripts.fast())
+        if let [check] = checks
             && let Algorithm::TokenBucket(bucket) = check.algorithm
+            && self.shared.config.layout == Layout::Packed
             && check.cost.get() <= bucket.capacity()
             && !self.shared.anchor.is_used()
         {
-            let request = |called: Called<'_>| self.naming.fast(called, check, bucket);
-            // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
-            return match reply::decisions(self.call(&link, entry, request).await?, checks)? {
-                Answer::Done(decisions) => {
-                    self.count_malformed(&decisions);
-                    Ok(decisions)
-                }
+            let told = link.take(self.naming.bucket_part(check, bucket)).await?;
+            return match self.counted(reply::told(told, checks)?) {
+                Answer::Done(decisions) => Ok(decisions),
+                // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
                 Answer::Stale { .. } => Err(reply::bad("a bucket that is stale")),
             };
         }
-        let entry = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
-        let mut around = Micros::ZERO;
-        if has_calendar(checks.iter().map(|check| check.algorithm)) {
-            around = clock::wall();
+        let mut around = around(checks);
+        for _ in 0..2 {
+            if self.shared.anchor.is_used() {
+                // Its time is read when it is sent; that there is one is seen to here.
+                self.now(&link).await?;
+            }
+            let told = link.take(self.naming.part(checks, around)).await?;
+            match self.counted(reply::told(told, checks)?) {
+                Answer::Done(decisions) => return Ok(decisions),
+                Answer::Stale { now } => around = now,
+            }
         }
-        for attempt in 0.. {
+        Err(reply::bad("windows that stay stale"))
+    }
+
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        let link = self.link();
+        let mut around = around(checks);
+        for _ in 0..2 {
             let now = self.now(&link).await?;
-            let request = |called: Called<'_>| self.naming.visits(called, checks, now, around);
-            match reply::decisions(self.call(&link, entry, request).await?, checks)? {
-                Answer::Done(decisions) => {
-                    self.count_malformed(&decisions);
-                    return Ok(decisions);
-                }
-                Answer::Stale { now } if attempt == 0 => around = now,
-                Answer::Stale { .. } => break,
+            let part = self.naming.part(checks, around);
+            let request = |called: Called<'_>| {
+                let mut out = Vec::with_capacity(64 + part.bytes());
+                part.write(called, now, &mut out);
+                out
+            };
+            let entry = part.entry(&self.shared.scripts, Verb::Peek);
+            let reply = self.call(&link, entry, request).await?;
+            match self.counted(reply::decisions(reply, checks)?) {
+                Answer::Done(decisions) => return Ok(decisions),
+                Answer::Stale { now } => around = now,
             }
         }
         Err(reply::bad("windows that stay stale"))
@@ -309,12 +309,19 @@ impl RedisStore {
         while following.join_next().await.is_some() {}
     }
 
-    fn count_malformed(&self, decisions: &[Decision]) {
-        let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
-        if malformed > 0 {
-            self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
-            tracing::warn!(malformed, "values of a wrong type or shape under our keys were taken for absent");
+    /// Counts what was not ours.
+    fn counted(&self, answer: Answer<Few<Decision>>) -> Answer<Few<Decision>> {
+        if let Answer::Done(decisions) = &answer {
+            let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
+            if malformed > 0 {
+                self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
+                tracing::warn!(
+                    malformed,
+                    "values of a wrong type or shape under our keys were taken for absent"
+                );
+            }
         }
+        answer
     }
 
     /// Asks Redis about its memory and its keys, now and then, where the user may.
@@ -330,6 +337,11 @@ impl RedisStore {
         survey.asked = Some(clock::instant());
         tokio::spawn(ask_survey(link.clone(), Arc::clone(&self.survey)));
     }
+}
+
+/// Where calendar windows are looked up first: about now, if there are any.
+fn around(checks: &[Check<'_>]) -> Micros {
+    if has_calendar(checks.iter().map(|check| check.algorithm)) { clock::wall() } else { Micros::ZERO }
 }
 
 /// Returns when a link answers. It may be between dials, or hold on to a server that does not.
@@ -381,11 +393,11 @@ impl Drop for RedisStore {
 
 impl Store for RedisStore {
     async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        self.visit(Verb::Take, checks).await
+        self.take_all(checks).await
     }
 
     async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        self.visit(Verb::Peek, checks).await
+        self.look(checks).await
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
@@ -398,8 +410,10 @@ impl Store for RedisStore {
                 break;
             }
             let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
-            let entry =
-                self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
+            let entry = self
+                .shared
+                .scripts
+                .pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
             let now = self.now(&link).await?;
             let request = |called: Called<'_>| self.naming.refunds(called, &asked, now, around);
             let (now, answers) = reply::refunds(self.call(&link, entry, request).await?, &asked)?;
@@ -457,7 +471,7 @@ impl Store for RedisStore {
         let request = |called: Called<'_>| self.naming.heartbeat(called, &self.instance, ALIVE_FOR, now);
         // Forgotten unless this one is answered too, also if the caller gives it up.
         let since = self.answering_since.lock().take();
-        let answer = reply::integers(self.call(&link, self.scripts.heartbeat(), request).await?, 2)?;
+        let answer = reply::integers(self.call(&link, self.shared.scripts.heartbeat(), request).await?, 2)?;
         let since = since.unwrap_or_else(clock::instant);
         *self.answering_since.lock() = Some(since);
         self.survey(&link);
