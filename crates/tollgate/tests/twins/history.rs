@@ -118,7 +118,8 @@ impl<'a> History<'a> {
         store: &'a RedisStore,
     ) -> History<'a> {
         let mut rng = Rng::with_seed(seed);
-        let keys: Vec<Named> = (0..rng.usize(1..=6))
+        let keys = if rng.u32(..8) == 0 { rng.usize(7..=60) } else { rng.usize(1..=6) };
+        let keys: Vec<Named> = (0..keys)
             .map(|at| {
                 let kind = Kind::ALL[rng.usize(..4)];
                 let algorithm = limits.draw(&mut rng, kind);

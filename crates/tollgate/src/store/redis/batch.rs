@@ -178,13 +178,13 @@ impl Room {
     }
 
     fn takes(&mut self, part: &Part) -> bool {
-        let (checks, bytes) = (part.checks(), part.bytes());
-        if checks > self.checks || bytes > self.bytes || 2 * checks > self.arguments {
+        let (checks, bytes, arguments) = (part.checks(), part.bytes(), part.arguments());
+        if checks > self.checks || bytes > self.bytes || arguments > self.arguments {
             return false;
         }
         self.checks -= checks;
         self.bytes -= bytes;
-        self.arguments -= 2 * checks;
+        self.arguments -= arguments;
         true
     }
 }

@@ -40,6 +40,9 @@ pub struct RedisConfig {
     pub batch: bool,
     /// How many checks travel together at most, up to [`BATCH_MAX`].
     pub batch_max: usize,
+    /// How long a take waits for those in flight, to travel with others. A Redis that takes longer to answer is
+    /// slow, and waiting for it first would double what it costs.
+    pub batch_wait: Duration,
     /// A PEM file with the certificate authorities to trust instead of the public ones.
     pub tls_ca: Option<PathBuf>,
     /// PEM files with a client certificate and its key, for mutual TLS.
@@ -65,6 +68,7 @@ impl RedisConfig {
             functions: true,
             batch: true,
             batch_max: BATCH_MAX,
+            batch_wait: Duration::from_millis(2),
             tls_ca: None,
             tls_client: None,
         }

@@ -6,8 +6,8 @@
 //!   queue in order. A caller that gave up leaves its place behind, so a late reply is swallowed
 //!   there and can never answer somebody else.
 //! - A request whose caller has gone before it was written is not written.
-//! - Takes go out at once while none is in flight. Those that arrive meanwhile wait for its answer, and
-//!   then travel together (`batch.rs`): at most one round trip, whatever their number.
+//! - Takes go out at once while none is in flight. Those that arrive meanwhile wait for its answer, but
+//!   no longer than `batch_wait`, and then travel together (`batch.rs`).
 //! - A connection is given up when its oldest request waits longer than `read_timeout`, when
 //!   several callers in a row have given up, or when the server says that it is not a primary.
 //! - What was unanswered then is lost, never sent again: it may have been spent.
@@ -15,6 +15,7 @@
 //!   Once a dial has failed they are refused at once, until one succeeds.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -154,6 +155,8 @@ struct Line<'a> {
     waiting: &'a mut VecDeque<Waiting>,
     /// Calls with takes among the unanswered ones.
     takes_under_way: usize,
+    /// Until when takes are kept waiting for them.
+    held_until: Option<Instant>,
     /// What is to be written.
     output: Vec<u8>,
     /// Callers in a row that had given up.
@@ -324,6 +327,7 @@ async fn serve(
 ) -> End {
     let mut input = BytesMut::with_capacity(16 * 1024);
     let mut line = Line::new(shared, waiting);
+    let (mut hold, mut hold_set) = (pin!(sleep(shared.config.batch_wait)), None);
     let mut watch = interval((shared.config.read_timeout / 4).max(Duration::from_millis(5)));
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
@@ -344,6 +348,10 @@ async fn serve(
         if let Some(error) = line.fatal.take_if(|_| line.unanswered.is_empty()) {
             break End::Left(error);
         }
+        if let Some(until) = line.held_until.filter(|_| line.held_until != hold_set) {
+            hold.as_mut().reset(until);
+            hold_set = line.held_until;
+        }
         tokio::select! {
             biased;
             read = stream.read_buf(&mut input) => {
@@ -363,6 +371,7 @@ async fn serve(
                     line.accept(request);
                 }
             }
+            () = hold.as_mut(), if line.held_until.is_some() => line.held_until = None,
             _ = watch.tick() => {
                 let oldest = line.unanswered.front().map(|request| request.since.elapsed());
                 if oldest.is_some_and(|waited| waited > shared.config.read_timeout) {
@@ -385,6 +394,7 @@ impl<'a> Line<'a> {
             unanswered: VecDeque::new(),
             waiting,
             takes_under_way: 0,
+            held_until: None,
             output: Vec::with_capacity(16 * 1024),
             late: 0,
             fatal: None,
@@ -398,7 +408,13 @@ impl<'a> Line<'a> {
     /// Takes a request into the next write, unless its caller has gone or it is to wait.
     fn accept(&mut self, request: Request) {
         match request {
-            Request::Take(ask) => self.waiting.push_back(ask),
+            Request::Take(ask) => {
+                self.waiting.push_back(ask);
+                if self.takes_under_way > 0 && self.shared.config.batch {
+                    let wait = self.shared.config.batch_wait;
+                    self.held_until.get_or_insert_with(|| Instant::now() + wait);
+                }
+            }
             Request::Call { bytes, replies, done } => {
                 if !done.is_closed() {
                     self.output.extend_from_slice(&bytes);
@@ -408,13 +424,14 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Takes those who wait into the next write, unless others are in flight. All of them: what is too
-    /// much for one call goes out as several, so that nobody waits longer than one round trip.
+    /// Takes those who wait into the next write, unless they are to wait for others in flight. All of them:
+    /// what is too much for one call goes out as several, so that nobody waits longer than one round trip.
     fn send_takes(&mut self) {
         let config = &self.shared.config;
-        if self.fatal.is_some() || config.batch && self.takes_under_way > 0 {
+        if self.fatal.is_some() || self.takes_under_way > 0 && self.held_until.is_some() {
             return;
         }
+        self.held_until = None;
         let checks_max = if config.batch { config.batch_max } else { 1 };
         while let Some(batch) = Batch::form(self.waiting, checks_max, &self.shared.functions) {
             self.shared.sizes.count(batch.len());

@@ -61,6 +61,14 @@ impl Part {
         }
     }
 
+    /// How many arguments of a batch it makes, unless others have the same.
+    pub(super) fn arguments(&self) -> usize {
+        match &self.asked {
+            Asked::Bucket { .. } => 1,
+            Asked::Checks(checks) => 2 * checks.len(),
+        }
+    }
+
     /// About how many bytes of a call it makes.
     pub(super) fn bytes(&self) -> usize {
         match &self.asked {
