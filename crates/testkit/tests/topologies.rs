@@ -1,11 +1,13 @@
 //! Groups of servers: complete in time, and failing over as told.
 
+#![expect(clippy::disallowed_methods, reason = "measures how long real servers take to start")]
+
 use std::time::{Duration, Instant};
 
 use testkit::{RedisClient, RedisCluster, SentinelGroup, slot_of};
 
-/// What a test may wait for a group. A machine with nothing else to do needs about 3 s.
-const READY_WITHIN: Duration = Duration::from_secs(10);
+/// What a test may wait for a group, on a machine that is busy with other tests. Alone it takes about 3 s.
+const READY_WITHIN: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn sentinels_watch_and_promote() {

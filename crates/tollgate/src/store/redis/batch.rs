@@ -141,7 +141,9 @@ impl Batch {
         match (self.asks, reply) {
             (Few::One(ask), reply) => tell(ask, Ok(Told::Reply(reply))),
             (Few::Many(asks), Reply::Error(why)) => {
-                asks.into_iter().for_each(|ask| tell(ask, Ok(Told::Reply(Reply::Error(why.clone())))));
+                for ask in asks {
+                    tell(ask, Ok(Told::Reply(Reply::Error(why.clone()))));
+                }
             }
             (Few::Many(asks), reply) => match self.plan.read(&reply) {
                 Ok(told) => asks.into_iter().zip(told).for_each(|(ask, told)| tell(ask, Ok(told))),

@@ -9,7 +9,8 @@ use tollgate_core::store::{ErrorClass, StoreError};
 
 use super::RedisStore;
 use super::classify::{class_of, is_for_want_of_functions};
-use super::link::{Link, Shared};
+use super::link::Shared;
+use super::node::Spot;
 use super::scripts::{Called, Entry, Scripts};
 use super::wire::{self, Reply};
 
@@ -160,7 +161,7 @@ impl RedisStore {
     /// The request is written out once, and again only where nothing ran.
     pub(super) async fn call(
         &self,
-        link: &Link,
+        spot: &Spot,
         entry: Entry<'_>,
         request: impl Fn(Called<'_>) -> Vec<u8> + Send + Sync,
     ) -> Result<Reply, StoreError> {
@@ -170,7 +171,7 @@ impl RedisStore {
             let mut bytes = Vec::new();
             let write = |called: Called<'_>, out: &mut Vec<u8>| out.append(&mut request(called));
             let replies = attempt.write(scripts, entry, &mut bytes, write);
-            let reply = link.call(bytes, replies).await?;
+            let reply = spot.link.call(bytes, replies).await?;
             if !attempt.is_to_go_again(&reply, entry, functions) {
                 return Ok(reply);
             }

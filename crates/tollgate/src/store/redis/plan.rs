@@ -147,7 +147,9 @@ impl Plan {
 
         header(out, b'*', 3 + names.len() + 2 + arguments.count);
         head(out, called, names.len());
-        names.iter().for_each(|name| bulk(out, name));
+        for name in names {
+            bulk(out, name);
+        }
         bulk(out, itoa::Buffer::new().format(now.0).as_bytes());
         bulk(out, &plan);
         out.extend_from_slice(&arguments.bytes);
@@ -256,14 +258,9 @@ impl<'a> Arguments<'a> {
         if let Some((_, at)) = self.last.filter(|(last, _)| *last == packed) {
             return at;
         }
-        let at = match self.known.get(packed) {
-            Some((at, _)) => *at,
-            None => {
-                let at = self.push(packed);
-                self.known.insert(packed, (at, 0));
-                at
-            }
-        };
+        let known = self.known.get(packed).map(|(at, _)| *at);
+        let at = known.unwrap_or_else(|| self.push(packed));
+        self.known.insert(packed, (at, 0));
         self.last = Some((packed, at));
         at
     }
