@@ -26,6 +26,8 @@ impl Collector for StoreFigures {
         let health = self.engine.health();
         let help = "Instances alive, as the last heartbeat saw them";
         out.gauge(names::INSTANCES, help, u64::from(health.instances))?;
+        let help = "Keys of which tokens are held here, taken ahead";
+        out.gauge(names::LEASES, help, u64::try_from(self.engine.leases()).unwrap_or(u64::MAX))?;
         match self.engine.store() {
             AnyStore::Memory(store) => memory(&mut out, store),
             AnyStore::Redis(store) => {
