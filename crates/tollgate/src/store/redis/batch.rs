@@ -194,27 +194,30 @@ impl Room {
 /// How many asks went out together, since start.
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
-    calls: [AtomicU64; SIZES.len()],
+    calls: [AtomicU64; BatchSizes::BOUNDS.len()],
     asks: AtomicU64,
 }
-
-/// The bounds that sizes are counted by.
-const SIZES: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, BATCH_MAX];
 
 /// How many asks travelled together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BatchSizes {
-    /// Calls with at most 1, 2, 4, 8, 16, 32, 64 and 128 asks; each is counted once, by the first that fits.
-    pub calls: [u64; SIZES.len()],
+    /// Calls by the first of the bounds that they keep within.
+    pub calls: [u64; BatchSizes::BOUNDS.len()],
     /// Asks in all of them.
     pub asks: u64,
+}
+
+impl BatchSizes {
+    /// What calls are counted by: no more asks than this.
+    pub const BOUNDS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 }
 
 impl Sizes {
     /// Counts a call.
     pub(super) fn count(&self, asks: usize) {
-        let at = SIZES.partition_point(|&bound| bound < asks).min(SIZES.len() - 1);
+        let bounds = BatchSizes::BOUNDS;
+        let at = bounds.partition_point(|&bound| (bound as usize) < asks).min(bounds.len() - 1);
         self.calls[at].fetch_add(1, Ordering::Relaxed);
         self.asks.fetch_add(asks as u64, Ordering::Relaxed);
     }
