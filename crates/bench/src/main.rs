@@ -5,6 +5,7 @@
 
 mod doors;
 mod http;
+mod leases;
 mod measure;
 mod memory;
 mod policy;
@@ -24,11 +25,12 @@ fn main() -> Result<()> {
         ["doors", "grpc"] => doors::run(),
         ["doors", "resp"] => resp::run(),
         ["http"] => http::run(),
+        ["leases"] => leases::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [grpc|resp] | bench http | bench policy"
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [grpc|resp] | bench http | bench leases | bench policy"
         ),
     }
 }

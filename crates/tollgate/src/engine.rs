@@ -66,6 +66,7 @@ pub struct EngineBuilder<S> {
     instances: u32,
     local: Option<MemoryStore>,
     clock: Clock,
+    has_leases: bool,
     observer: Arc<dyn Observer>,
 }
 
@@ -98,6 +99,7 @@ impl<S: Store> Engine<S> {
             instances: 1,
             local: None,
             clock: Clock::system(),
+            has_leases: true,
             observer: Arc::new(Silent),
         }
     }
@@ -531,6 +533,13 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
+    /// Takes no lease, whatever the rules say: for a store in this very process, which answers as fast.
+    #[must_use]
+    pub fn without_leases(mut self) -> Self {
+        self.has_leases = false;
+        self
+    }
+
     /// Who hears what happens.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -550,6 +559,7 @@ impl<S: Store> EngineBuilder<S> {
             instances,
             local,
             clock,
+            has_leases,
             observer,
         } = self;
         observer.policy_swapped(&policy);
@@ -560,7 +570,7 @@ impl<S: Store> EngineBuilder<S> {
                 store,
                 guard: Guard::new(deadline, failures_to_open, Arc::clone(&observer)),
                 fallback: Fallback::new(local.unwrap_or_default(), on_outage, instances),
-                leases: Leases::new(clock),
+                leases: Leases::new(clock, has_leases),
                 observer,
             }),
         };

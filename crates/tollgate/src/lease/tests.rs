@@ -88,7 +88,7 @@ impl Fleet {
         let terms = scene.lease.terms(&algorithm).unwrap();
         let algorithm = algorithm.leased(terms.time);
         let instance = |_| Instance {
-            leases: Leases::new(clock.clone()),
+            leases: Leases::new(clock.clone(), true),
             life: 0,
             waiting: Vec::new(),
             every: scene.every,
@@ -252,7 +252,7 @@ impl Fleet {
             6 => {
                 let clock = Clock::Manual(Arc::clone(&self.hand));
                 let dead = &mut self.instances[instance];
-                dead.leases = Leases::new(clock);
+                dead.leases = Leases::new(clock, true);
                 dead.life += 1;
                 dead.waiting.clear();
             }
@@ -431,7 +431,7 @@ fn demand_just_below_the_limit_is_hardly_refused() {
 fn a_cold_key_is_never_leased() {
     for kind in KINDS {
         let (clock, hand) = Clock::manual(Micros(START));
-        let leases = Leases::new(clock);
+        let leases = Leases::new(clock, true);
         let algorithm = Algorithm::try_new(kind, Rate::parse("1000/s").unwrap(), None, 1000).unwrap();
         let scope = Scope::of_rule("cold", 0, kind);
         let quarter = Lease::Auto.terms(&algorithm).unwrap().time.0 / 4;
