@@ -214,7 +214,7 @@ local function breaker()
   end
 
   local function reason_to_trip(sum)
-    local gather_for = settings.by_calls == 1 and SECOND or min(settings.width, SECOND)
+    local gather_for = settings.by_calls == 1 and SECOND or min(floor(settings.reach / 2), SECOND)
     if settings.quorum > 0 and now - it.since < gather_for then return nil end
     local reporters, troubled, failing = muster()
     if troubled < max(ceil(settings.quorum * reporters / 1000), 1) then return nil end

@@ -74,6 +74,8 @@ impl Fleet for RedisStore {
 
     fn hear(&self, listener: Arc<dyn Listener>) {
         self.listen(listener);
+        // Heartbeats see to it too, but who has breakers alone makes none.
+        self.keep_listening();
     }
 }
 
