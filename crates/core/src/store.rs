@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::board::{Board, Notice, Post};
@@ -9,6 +10,7 @@ use crate::check::{Check, Refund};
 use crate::decision::{Decision, Refunded};
 use crate::few::Few;
 use crate::key::Key;
+use crate::push::{Listener, Push};
 
 /// A place where limiter state lives, together with the clock that state is read by.
 ///
@@ -62,6 +64,13 @@ pub trait Store: Send + Sync + 'static {
 
     /// What is on the board, unless it is still as it was in version `seen`. Zero has seen none.
     fn board(&self, seen: u64) -> impl Future<Output = Result<Option<Board>, StoreError>> + Send;
+
+    /// Calls a push out to all that listen to this store, on any instance. Whether anybody heard it is not known.
+    fn publish(&self, push: Push<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Has `listener` told what any instance publishes, from about the next heartbeat on and as long as the
+    /// store lives.
+    fn listen(&self, listener: Arc<dyn Listener>);
 
     /// Called about once a second: a shared store shows this instance alive, by writing as a take
     /// would, and says how many are; an embedded one may tidy up. An open guard probes with it.

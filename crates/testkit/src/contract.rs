@@ -6,6 +6,7 @@
 mod board;
 mod cases;
 mod limits;
+mod push;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,4 +64,5 @@ pub async fn store_contract<S: Store>(store: &Arc<S>, time: &(impl TestTime + Sy
     board::a_notice_is_up_until_it_ends_or_is_taken_down(&**store, time).await;
     board::a_board_is_given_once_for_every_change(&**store).await;
     board::a_board_has_room_for_so_much(&**store, time).await;
+    push::what_is_called_out_is_heard_by_all_in_order(&**store).await;
 }

@@ -1,5 +1,7 @@
 //! The spine: one ask in, one verdict out, always.
 
+mod leasing;
+
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -14,16 +16,19 @@ use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Outcome, Verb};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
-use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role};
+use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role, Rule};
+use tollgate_core::push::{Listener, Push};
 use tollgate_core::store::{AtOnce, Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::fallback::Fallback;
 use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage, once};
+use crate::lease::Leases;
 use crate::observe::{Observer, Operation, Silent, Taken};
 use crate::store::memory::MemoryStore;
+use leasing::Leased;
 
 /// How often a healthy store hears from this instance.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
@@ -47,6 +52,7 @@ struct Inner<S> {
     store: S,
     guard: Guard,
     fallback: Fallback,
+    leases: Leases,
     observer: Arc<dyn Observer>,
 }
 
@@ -59,6 +65,8 @@ pub struct EngineBuilder<S> {
     on_outage: OnOutage,
     instances: u32,
     local: Option<MemoryStore>,
+    clock: Clock,
+    has_leases: bool,
     observer: Arc<dyn Observer>,
 }
 
@@ -90,6 +98,8 @@ impl<S: Store> Engine<S> {
             on_outage: OnOutage::default(),
             instances: 1,
             local: None,
+            clock: Clock::system(),
+            has_leases: true,
             observer: Arc::new(Silent),
         }
     }
@@ -148,7 +158,7 @@ impl<S: Store> Engine<S> {
     }
 
     async fn judge(&self, verb: Verb, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         let matched = policy.matched(ask);
         let (answer, source, checks) = match &matched {
             Err(problem) => (Answer::Invalid(problem.clone()), Source::Unlimited, Few::Many(Vec::new())),
@@ -207,7 +217,10 @@ impl<S: Store> Engine<S> {
             return Ok(());
         }
         let call = self.inner.store.forget(&keys);
-        self.inner.guard.run(Operation::Forget, call).await.map_err(ForgetError::Store)
+        let forgotten = self.inner.guard.run(Operation::Forget, call).await.map_err(ForgetError::Store);
+        // Last: a lease that was taken in between is of what was forgotten.
+        self.inner.leases.forget(&keys);
+        forgotten
     }
 
     /// Puts a notice on the board that all instances on this store see, or takes it down.
@@ -220,6 +233,17 @@ impl<S: Store> Engine<S> {
     pub async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
         let call = self.inner.store.board(seen);
         self.inner.guard.aside(Operation::Board, BOARD_PATIENCE, call).await
+    }
+
+    /// Calls a push out to all instances on this store. It may be lost, and nobody is told.
+    pub async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        let call = self.inner.store.publish(push);
+        self.inner.guard.aside(Operation::Publish, BOARD_PATIENCE, call).await
+    }
+
+    /// Has `listener` told what any instance calls out.
+    pub fn listen(&self, listener: Arc<dyn Listener>) {
+        self.inner.store.listen(listener);
     }
 
     /// The plain call: may `key` pass `limit` once more?
@@ -256,6 +280,7 @@ impl<S: Store> Engine<S> {
         let policy = Arc::new(policy.with_overrides(overrides));
         self.inner.observer.policy_swapped(&policy);
         self.inner.policy.store(policy);
+        self.inner.give_back_aside(self.inner.leases.revoke_all());
     }
 
     /// Puts other overrides in force, as one, beside the policy that is.
@@ -263,6 +288,7 @@ impl<S: Store> Engine<S> {
         let _turn = self.inner.swapping.lock();
         let policy = self.inner.policy.load().with_overrides(overrides);
         self.inner.policy.store(Arc::new(policy));
+        self.inner.give_back_aside(self.inner.leases.revoke_all());
     }
 
     /// How the engine is doing.
@@ -284,9 +310,26 @@ impl<S: Store> Engine<S> {
         self.inner.fallback.local()
     }
 
-    /// Shows this instance alive to the others, and finds the store again when it was set aside.
-    /// Runs until the engine is dropped; [`EngineBuilder::build`] starts it where it can.
+    /// How many keys this instance holds leases on.
+    pub fn leases(&self) -> usize {
+        self.inner.leases.active()
+    }
+
+    /// Gives back what is held on lease, and takes no lease any more: for the end of a process. Asks are
+    /// still answered, by the store.
+    pub async fn close(&self) {
+        self.inner.give_back(self.inner.leases.close()).await;
+    }
+
+    /// Shows this instance alive to the others, finds the store again when it was set aside, and gives
+    /// back leases that nobody needs. Runs until the engine is dropped; [`EngineBuilder::build`] starts
+    /// it where it can.
     pub async fn watch(watched: WeakEngine<S>) {
+        let leases = Inner::sweep_leases(WeakEngine { inner: Weak::clone(&watched.inner) });
+        tokio::join!(Engine::beat(watched), leases);
+    }
+
+    async fn beat(watched: WeakEngine<S>) {
         loop {
             let Some(inner) = watched.inner.upgrade() else { return };
             let beat = inner.guard.probe(Operation::Heartbeat, inner.store.heartbeat()).await;
@@ -317,15 +360,28 @@ impl<S: Store> Engine<S> {
 impl<S: Store> Inner<S> {
     /// What must pass: decided by the store, or by each rule's `on_outage`.
     async fn enforce(
-        &self,
+        self: &Arc<Self>,
         verb: Verb,
         policy: &Policy,
         matched: &Matched<'_>,
     ) -> (Answer, Source, Few<Judged>) {
+        let mut patience = self.guard.deadline();
+        if let (Verb::Take, Few::One(entry)) = (verb, &matched.enforced)
+            && let Some(lease) = policy.rule_of(entry.origin).and_then(Rule::lease)
+        {
+            match self.leased(entry, lease).await {
+                Leased::Answered(answered) => return answered,
+                Leased::Ask(left) => patience = left,
+            }
+        }
         let checks = matched.checks();
         // Pinned here, so that handing the call on does not copy it.
         let answered = match verb {
-            Verb::Take => self.guard.run(Operation::Take, pin!(self.store.take(&checks))).await,
+            _ if patience.is_zero() => Err(StoreError::TimedOut { waited: self.guard.deadline() }),
+            Verb::Take => {
+                let call = pin!(self.store.take(&checks));
+                self.guard.run_within(Operation::Take, patience, call).await
+            }
             Verb::Peek => self.guard.run(Operation::Peek, pin!(self.store.peek(&checks))).await,
         };
         match answered {
@@ -340,7 +396,7 @@ impl<S: Store> Inner<S> {
 
     /// An ask that meets a list, or a rule that only watches, or no rule at all.
     async fn with_advice(
-        &self,
+        self: &Arc<Self>,
         verb: Verb,
         policy: &Policy,
         matched: &Matched<'_>,
@@ -496,6 +552,20 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
+    /// What lease times are measured by: the machine's clock, unless a test moves one of its own.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Takes no lease, whatever the rules say: for a store in this very process, which answers as fast.
+    #[must_use]
+    pub fn without_leases(mut self) -> Self {
+        self.has_leases = false;
+        self
+    }
+
     /// Who hears what happens.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -514,6 +584,8 @@ impl<S: Store> EngineBuilder<S> {
             on_outage,
             instances,
             local,
+            clock,
+            has_leases,
             observer,
         } = self;
         observer.policy_swapped(&policy);
@@ -524,6 +596,7 @@ impl<S: Store> EngineBuilder<S> {
                 store,
                 guard: Guard::new(deadline, failures_to_open, Arc::clone(&observer)),
                 fallback: Fallback::new(local.unwrap_or_default(), on_outage, instances),
+                leases: Leases::new(clock, has_leases),
                 observer,
             }),
         };

@@ -88,6 +88,16 @@ impl Guard {
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        self.run_within(operation, self.deadline, call).await
+    }
+
+    /// The same for a caller that has waited already, and has only so long left.
+    pub async fn run_within<T>(
+        &self,
+        operation: Operation,
+        patience: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let epoch = self.epoch.load(Ordering::Acquire);
         if is_open_in(epoch) {
             return Err(StoreError::Unreachable { why: "set aside after repeated failures".into() });
@@ -101,7 +111,7 @@ impl Guard {
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => None,
         };
-        self.settle(epoch, operation, failure, call).await
+        self.settle(epoch, operation, patience, failure, call).await
     }
 
     /// How long a check waits.
@@ -122,8 +132,8 @@ impl Guard {
                 self.succeeded();
                 Ok(done)
             }
-            Poll::Ready(Err(error)) => self.settle(epoch, operation, Some(error), call).await,
-            Poll::Pending => self.settle(epoch, operation, None, call).await,
+            Poll::Ready(Err(error)) => self.settle(epoch, operation, self.deadline, Some(error), call).await,
+            Poll::Pending => self.settle(epoch, operation, self.deadline, None, call).await,
         };
         if result.is_ok() {
             self.close();
@@ -161,10 +171,11 @@ impl Guard {
         &self,
         epoch: u64,
         operation: Operation,
+        patience: Duration,
         failure: Option<StoreError>,
         call: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
-        let (started, result) = self.see_through(operation, self.deadline, failure, call).await;
+        let (started, result) = self.see_through(operation, patience, failure, call).await;
         match &result {
             Ok(_) => self.succeeded(),
             Err(error) => self.failed(epoch, started, error),

@@ -27,6 +27,9 @@ pub trait Observer: Send + Sync + 'static {
     /// The guard opened or closed.
     fn guard_changed(&self, _change: &GuardChange<'_>) {}
 
+    /// Tokens were taken ahead for a hot key, or let go of unspent.
+    fn leased(&self, _change: &LeaseChange) {}
+
     /// A new policy is in force.
     fn policy_swapped(&self, _policy: &Policy) {}
 }
@@ -93,11 +96,13 @@ pub enum Operation {
     Post,
     /// Look at the board.
     Board,
+    /// Call something out.
+    Publish,
 }
 
 impl Operation {
     /// Every operation, for metrics.
-    pub const ALL: [Operation; 7] = [
+    pub const ALL: [Operation; 8] = [
         Operation::Take,
         Operation::Peek,
         Operation::Refund,
@@ -105,6 +110,7 @@ impl Operation {
         Operation::Heartbeat,
         Operation::Post,
         Operation::Board,
+        Operation::Publish,
     ];
 
     /// Its name in metrics.
@@ -117,8 +123,29 @@ impl Operation {
             Operation::Heartbeat => "heartbeat",
             Operation::Post => "post",
             Operation::Board => "board",
+            Operation::Publish => "publish",
         }
     }
+}
+
+/// Tokens of a lease came or went, other than by being spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseChange {
+    /// So many were taken ahead.
+    Taken {
+        /// How many.
+        tokens: u32,
+    },
+    /// So many were not spent, and the store took them back, all or in part.
+    Returned {
+        /// How many.
+        tokens: u32,
+    },
+    /// So many were not spent, and it was too late to give them back.
+    Expired {
+        /// How many.
+        tokens: u32,
+    },
 }
 
 /// The guard opened or closed.

@@ -7,12 +7,16 @@
 mod acl;
 #[path = "redis/board.rs"]
 mod board;
+#[path = "redis/breaker.rs"]
+mod breaker;
 #[path = "redis/bytes.rs"]
 mod bytes;
 #[path = "redis/functions.rs"]
 mod functions;
 #[path = "redis/pool.rs"]
 mod pool;
+#[path = "redis/push.rs"]
+mod push;
 #[path = "redis/reach.rs"]
 mod reach;
 #[path = "redis/refusals.rs"]

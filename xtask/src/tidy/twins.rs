@@ -17,6 +17,7 @@ const NOT_ALGORITHMS: &[(&str, &str)] = &[
     ("tests", "tests of the enum"),
     ("take", "the driver: looks at all, then spends all"),
     ("refund", "the driver that gives back"),
+    ("breaker", "the twin of core/src/breaker"),
     ("dispatch", "picks the twin, for asks of several kinds"),
     ("heartbeat", "shows an instance alive"),
     ("library", "registers everything as functions"),

@@ -26,6 +26,8 @@ impl Collector for StoreFigures {
         let health = self.engine.health();
         let help = "Instances alive, as the last heartbeat saw them";
         out.gauge(names::INSTANCES, help, u64::from(health.instances))?;
+        let help = "Keys of which tokens are held here, taken ahead";
+        out.gauge(names::LEASES, help, u64::try_from(self.engine.leases()).unwrap_or(u64::MAX))?;
         match self.engine.store() {
             AnyStore::Memory(store) => memory(&mut out, store),
             AnyStore::Redis(store) => {
@@ -54,6 +56,11 @@ fn redis(out: &mut Figures<'_, '_>, stats: &RedisStats) -> fmt::Result {
     out.gauge(names::REDIS_CLIENT_TIME, help, u64::from(stats.client_time))?;
     let help = "1 while asks are calls of functions, 0 while they are scripts";
     out.gauge(names::REDIS_FUNCTIONS, help, u64::from(stats.functions))?;
+    let help = "1 while pushes of other instances are heard";
+    out.gauge(names::REDIS_LISTENING, help, u64::from(stats.listening))?;
+    out.counter(names::REDIS_PUSHES, "Pushes heard, of this instance and of others", stats.pushes)?;
+    let help = "Pushes passed over because they were of another form";
+    out.counter(names::REDIS_PUSHES_MALFORMED, help, stats.pushes_malformed)?;
     // What Redis did not tell is left out: a zero would be a lie.
     for (name, help, figure) in [
         (names::REDIS_USED_MEMORY, "Memory Redis uses", stats.used_memory),

@@ -1,13 +1,17 @@
 //! The places where limiter state can live.
 
+mod ears;
 pub mod memory;
 pub mod redis;
+
+use std::sync::Arc;
 
 use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
+use tollgate_core::push::{Listener, Push};
 use tollgate_core::store::{AtOnce, Heartbeat, Store, StoreError};
 
 use memory::MemoryStore;
@@ -76,6 +80,20 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.board(seen).await,
             AnyStore::Redis(store) => store.board(seen).await,
+        }
+    }
+
+    async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.publish(push).await,
+            AnyStore::Redis(store) => store.publish(push).await,
+        }
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        match self {
+            AnyStore::Memory(store) => store.listen(listener),
+            AnyStore::Redis(store) => store.listen(listener),
         }
     }
 

@@ -11,6 +11,7 @@ use tollgate::core::decision::{Decision, Found, Refunded, Verb};
 use tollgate::core::few::Few;
 use tollgate::core::key::Key;
 use tollgate::core::policy::Origin;
+use tollgate::core::push::{Listener, Push};
 use tollgate::core::store::{AtOnce, Heartbeat, Store, StoreError};
 use tollgate::observe::{GuardChange, Observer, Taken};
 use tollgate::store::memory::MemoryStore;
@@ -167,6 +168,15 @@ impl Store for Puppet {
         self.memory.board(seen).await
     }
 
+    async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        self.taken().await?;
+        self.memory.publish(push).await
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        self.memory.listen(listener);
+    }
+
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
         self.strings.beaten.fetch_add(1, Ordering::SeqCst);
         let manner = held(&self.strings.heartbeats).clone();
@@ -177,10 +187,15 @@ impl Store for Puppet {
 
 /// An engine over a store that does as it is told, and its strings.
 pub(crate) fn puppet(rules: Vec<Rule>) -> (EngineBuilder<Puppet>, Arc<Strings>) {
+    puppet_on(rules, memory().0)
+}
+
+/// The same, answering from this memory.
+pub(crate) fn puppet_on(rules: Vec<Rule>, memory: MemoryStore) -> (EngineBuilder<Puppet>, Arc<Strings>) {
     let strings = Arc::new(Strings::default());
     strings.instances(1);
-    let store = Puppet { strings: Arc::clone(&strings), memory: memory().0 };
-    let (local, _) = memory();
+    let store = Puppet { strings: Arc::clone(&strings), memory };
+    let (local, _) = self::memory();
     (Engine::builder(store).policy(policy(1, rules)).local(local), strings)
 }
 

@@ -7,23 +7,40 @@ use std::time::Duration;
 use testkit::{RedisClient, RedisServer, Reply, unique_prefix};
 use tollgate::calendar::{CalendarUnit, ZonedCalendar};
 use tollgate::core::board::Notice;
+use tollgate::core::breaker::{
+    Breaker, Counts, Event, Fleet, Health, Mode, Permille, Report, Settings as BreakerSettings,
+};
+use tollgate::core::push::{Heard, Listener, Push, Topic};
 use tollgate::core::store::{ErrorClass, Store, StoreError};
 use tollgate::store::redis::{Layout, RedisConfig, RedisStore};
-use tollgate::{Algorithm, Kind};
+use tollgate::{Algorithm, Kind, Micros};
 
 use crate::stand::{LAYOUTS, Limit, config, flush_text, refusal, store, take, ten};
 
 const DOCUMENT: &str = include_str!("../../../../docs/redis.md");
 
 /// What the client sends by itself, beside what is in the scripts.
-const SENT: [&str; 9] =
-    ["fcall", "function|load", "evalsha", "script|load", "ping", "time", "del", "info", "dbsize"];
+const SENT: [&str; 11] = [
+    "fcall",
+    "function|load",
+    "evalsha",
+    "script|load",
+    "ping",
+    "time",
+    "del",
+    "publish",
+    "subscribe",
+    "info",
+    "dbsize",
+];
 
 /// The words of the line that makes `user`, with a prefix of the test's.
 fn line(user: &str, prefix: &str) -> Vec<String> {
     let start = format!("ACL SETUSER {user} ");
     let line = DOCUMENT.lines().find(|line| line.starts_with(&start)).expect("docs/redis.md has the line");
-    line.split(' ').map(|word| word.replace("~tg:", &format!("~{prefix}:"))).collect()
+    let ours =
+        |word: &str| word.replace("~tg:", &format!("~{prefix}:")).replace("&tg:", &format!("&{prefix}:"));
+    line.split(' ').map(ours).collect()
 }
 
 /// The commands a line grants.
@@ -59,8 +76,18 @@ async fn denied(server: &RedisServer) -> BTreeSet<String> {
     log.array().iter().map(object).collect()
 }
 
+/// A call that failed, of the epoch that is.
+async fn report(store: &RedisStore, breaker: &Breaker) -> Event {
+    let epoch = match store.step(b"id", breaker, &Event::Look, Permille(0)).await {
+        Ok(step) => step.view.epoch,
+        Err(_) => 0,
+    };
+    let counts = Counts { ok: 0, failed: 1, slow: 0 };
+    Event::Report(Report { reporter: 1, epoch, counts, health: Health::Well, hint: None })
+}
+
 /// Every algorithm and every verb, allowed and refused, alone and together, on values of ours and of
-/// others, the notice board, then a heartbeat and what it asks Redis about itself. What failed, in words.
+/// others, the notice board, a breaker, then a heartbeat, what it asks Redis about itself, and pushes. What failed, in words.
 async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: bool) -> Vec<String> {
     let mut config = config_of(server, "tollgate", prefix, layout);
     config.functions = functions;
@@ -95,6 +122,21 @@ async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: boo
     expect("post".into(), store.post(b"name", Some(notice)).await.map(drop));
     expect("board".into(), store.board(0).await.map(drop));
     expect("take down".into(), store.post(b"name", None).await.map(drop));
+    let breaker = Breaker::try_new(BreakerSettings::default()).expect("the defaults are fine");
+    let force = Event::Override {
+        mode: Mode::ForcedOpen,
+        keep_for: Micros(1),
+        reason: String::new(),
+        who: String::new(),
+    };
+    let (lease, probed) = (Event::Lease { token: 1 }, Event::Return { token: 1, epoch: 0 });
+    for event in [Event::Look, report(&store, &breaker).await, force, lease, probed] {
+        let step = store.step(b"id", &breaker, &event, Permille(0)).await;
+        expect(format!("{event:?}"), step.map(drop));
+    }
+    let push = Push { topic: Topic::Eased, text: b"" };
+    expect("publish".into(), store.publish(push).await);
+    store.listen(Arc::new(Deaf));
     let heartbeat = store.heartbeat().await;
     let is_surveying = heartbeat.is_ok();
     expect("heartbeat".into(), heartbeat.map(drop));
@@ -113,8 +155,19 @@ async fn tour(server: &RedisServer, prefix: &str, layout: Layout, functions: boo
             }
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
+        while !store.stats().listening && !denied(server).await.contains("subscribe") {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        failed.extend((!store.stats().listening).then(|| "pushes are not heard".to_owned()));
     }
     failed
+}
+
+/// Whoever listens, so that the store does.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn heard(&self, _: Heard<'_>) {}
 }
 
 #[tokio::test]
@@ -193,6 +246,8 @@ async fn the_line_lets_nobody_at_anything_else() {
         &["SCAN", "0"],
         &["DEBUG", "SLEEP", "0"],
         &["PUBLISH", "channel", "x"],
+        &["SUBSCRIBE", "channel"],
+        &["PSUBSCRIBE", "*"],
         &["ACL", "LIST"],
         &["CLIENT", "LIST"],
         &["SELECT", "1"],

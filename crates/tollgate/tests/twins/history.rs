@@ -77,7 +77,7 @@ async fn run(way: Way, histories: u64) {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a failed history is replayed by its seed")]
-fn seed() -> Option<u64> {
+pub(crate) fn seed() -> Option<u64> {
     Some(std::env::var("TOLLGATE_SEED").ok()?.parse().expect("TOLLGATE_SEED is a number"))
 }
 

@@ -38,6 +38,7 @@ use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
+use tollgate_core::push::{Heard, Listener, Push};
 use tollgate_core::store::{AtOnce, Heartbeat, Store, StoreError};
 
 use self::board::MemoryBoard;
@@ -46,6 +47,7 @@ use self::room::Room;
 use self::shape::Shapes;
 use self::shard::{Shard, Visitor, refusal_for_want_of_room};
 use self::table::Slots;
+use super::ears::Ears;
 use crate::clock::Clock;
 
 /// A lock that is let go of with a plain store, where one that can put threads to sleep needs a
@@ -87,6 +89,7 @@ pub struct MemoryStore {
     overflowed: AtomicU64,
     sweeps: AtomicUsize,
     board: MemoryBoard,
+    ears: Ears,
 }
 
 /// Its own cache lines, so that one shard's lock does not slow down its neighbour's.
@@ -293,6 +296,7 @@ impl Builder {
             overflowed: AtomicU64::new(0),
             sweeps: AtomicUsize::new(0),
             board: MemoryBoard::default(),
+            ears: Ears::default(),
         }
     }
 }
@@ -368,6 +372,16 @@ impl Store for MemoryStore {
 
     async fn board(&self, seen: u64) -> Result<Option<Board>, StoreError> {
         Ok(self.board.since(seen, self.clock.now()))
+    }
+
+    async fn publish(&self, push: Push<'_>) -> Result<(), StoreError> {
+        self.ears.tell(Heard::Push(push));
+        Ok(())
+    }
+
+    fn listen(&self, listener: Arc<dyn Listener>) {
+        listener.heard(Heard::Gap);
+        self.ears.add(&listener);
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

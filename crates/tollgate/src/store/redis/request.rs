@@ -48,6 +48,14 @@ impl Naming {
         ["", "=head"].map(|end| format!("{}{{board}}{end}", self.head))
     }
 
+    /// The channel that pushes go by. Redis' channels know no databases, so the number of ours is in the name.
+    pub(super) fn channel(&self, database: u32) -> String {
+        match database {
+            0 => format!("{}push", self.head),
+            database => format!("{}push@{database}", self.head),
+        }
+    }
+
     /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`.
     ///
     /// A long subject is hashed, marked with `~`, which no encoded subject begins with.
@@ -236,7 +244,11 @@ fn pack(check: &Check<'_>, around: Micros) -> Packed {
             packed.push(&bucket.unit().to_le_bytes());
             packed.push(&bucket.pour().to_le_bytes());
         }
-        Algorithm::SlidingLog(log) => packed.push(&log.span().0.to_le_bytes()),
+        Algorithm::SlidingLog(log) => {
+            packed.push(&log.span().0.to_le_bytes());
+            packed.push(&micros(log.lease()));
+            packed.push(&micros(log.books_ahead()));
+        }
         Algorithm::SlidingWindow(window) => packed.push(&window.span().0.to_le_bytes()),
         Algorithm::FixedWindow(window) => match window.windows() {
             Windows::Every(span) => packed.push(&span.0.to_le_bytes()),
@@ -251,9 +263,14 @@ fn pack(check: &Check<'_>, around: Micros) -> Packed {
     packed
 }
 
+/// A time of at most a second.
+fn micros(time: Micros) -> [u8; 4] {
+    u32::try_from(time.0).unwrap_or(u32::MAX).to_le_bytes()
+}
+
 /// A whole number as Lua has it: exact, because every number of ours is below 2^53.
 #[expect(clippy::cast_precision_loss, reason = "numbers of ours are below 2^53")]
-fn double(number: u64) -> f64 {
+pub(super) fn double(number: u64) -> f64 {
     number as f64
 }
 

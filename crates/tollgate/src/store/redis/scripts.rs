@@ -50,8 +50,10 @@ pub(super) struct Library {
 /// One thing to ask of Redis, by both of its names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
-    /// Its name as a function of the library.
+    /// Its name as a function of a library.
     pub function: &'a str,
+    /// The text of that library.
+    pub library: &'a str,
     /// The same as a script of its own.
     pub script: &'a Script,
     /// Whether it only looks, and so must work where nothing may be written.
@@ -77,6 +79,16 @@ pub(super) struct Scripts {
     fast: Option<Script>,
     heartbeat: Script,
     post: Script,
+    breaker: Breaker,
+}
+
+/// The breaker's step. A library of its own: who has no breakers need not keep it, and who has limits
+/// need not load it with them.
+#[derive(Debug)]
+struct Breaker {
+    library: String,
+    function: String,
+    script: Script,
 }
 
 const FAST: &str = include_str!("../../../scripts/token_bucket_fast.lua");
@@ -88,6 +100,7 @@ const TAKE: &str = include_str!("../../../scripts/take.lua");
 const REFUND: &str = include_str!("../../../scripts/refund.lua");
 const HEARTBEAT: &str = include_str!("../../../scripts/heartbeat.lua");
 const POST: &str = include_str!("../../../scripts/post.lua");
+const BREAKER: &str = include_str!("../../../scripts/breaker.lua");
 const LIBRARY: &str = include_str!("../../../scripts/library.lua");
 
 const CONSTANTS: &str = "local ALLOWED, DENIED, NEVER, STALE = 0, 1, 2, 3\n\
@@ -129,6 +142,7 @@ impl Scripts {
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
             heartbeat: Script::new(&["#!lua\n", HEARTBEAT].concat()),
             post: Script::new(&["#!lua\n", POST].concat()),
+            breaker: Breaker::new(),
         }
     }
 
@@ -143,23 +157,52 @@ impl Scripts {
             Verb::Refund => (refund, &self.library.refund),
         };
         let at = if is_mixed { 5 } else { first };
-        Entry { function, script: &scripts[usize::from(at) - 1], only_looks: verb == Verb::Peek }
+        let (script, only_looks) = (&scripts[usize::from(at) - 1], verb == Verb::Peek);
+        Entry { function, library: &self.library.text, script, only_looks }
     }
 
     /// Takes from one token bucket; where the layout is packed.
     pub(super) fn fast(&self) -> Option<Entry<'_>> {
         let script = self.fast.as_ref()?;
-        Some(Entry { function: &self.library.fast, script, only_looks: false })
+        Some(self.entry(&self.library.fast, script))
+    }
+
+    /// One event of a breaker.
+    pub(super) fn breaker(&self) -> Entry<'_> {
+        let Breaker { library, function, script } = &self.breaker;
+        Entry { function, library, script, only_looks: false }
     }
 
     /// Puts a notice on the board.
     pub(super) fn post(&self) -> Entry<'_> {
-        Entry { function: &self.library.post, script: &self.post, only_looks: false }
+        self.entry(&self.library.post, &self.post)
     }
 
     /// Shows an instance alive.
     pub(super) fn heartbeat(&self) -> Entry<'_> {
-        Entry { function: &self.library.heartbeat, script: &self.heartbeat, only_looks: false }
+        self.entry(&self.library.heartbeat, &self.heartbeat)
+    }
+
+    /// One that may write.
+    fn entry<'a>(&'a self, function: &'a str, script: &'a Script) -> Entry<'a> {
+        Entry { function, library: &self.library.text, script, only_looks: false }
+    }
+}
+
+impl Breaker {
+    fn new() -> Breaker {
+        let body = bare(BREAKER);
+        let name = format!("tollgate_{}", &digest(&body)[..12]);
+        let function = format!("{name}_breaker");
+        let kept = format!(
+            "local step\nredis.register_function('{function}', function(keys, arguments)\n\
+             if not step then step = breaker() end\nreturn step(keys, arguments)\nend)\n"
+        );
+        Breaker {
+            library: format!("#!lua name={name}\n{body}{kept}"),
+            function,
+            script: Script::new(&["#!lua\n", BREAKER, "return breaker()(KEYS, ARGV)\n"].concat()),
+        }
     }
 }
 
