@@ -39,6 +39,8 @@ pub enum Answer {
 pub enum Source {
     /// The store: exact.
     Store,
+    /// Tokens this instance had taken ahead, or the news that there were none to take.
+    Lease,
     /// The rule's `on_outage`, because the store did not answer.
     Fallback(OnOutage),
     /// A list or an override that refuses, whatever has been spent.
@@ -51,8 +53,9 @@ pub enum Source {
 
 impl Source {
     /// Every source, for metrics.
-    pub const ALL: [Source; 7] = [
+    pub const ALL: [Source; 8] = [
         Source::Store,
+        Source::Lease,
         Source::Fallback(OnOutage::Allow),
         Source::Fallback(OnOutage::Deny),
         Source::Fallback(OnOutage::Local),
@@ -65,6 +68,7 @@ impl Source {
     pub const fn name(self) -> &'static str {
         match self {
             Source::Store => "store",
+            Source::Lease => "lease",
             Source::Fallback(_) => "fallback",
             Source::DenyList => "deny-list",
             Source::Shadow => "shadow",

@@ -42,6 +42,9 @@ use crate::worker::Worker;
 /// The admin door serves people and probes; it needs few connections.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 
+/// How long leases are given back after the drain. Those that are not are over within a second.
+const LEASES_BACK_WITHIN: Duration = Duration::from_secs(1);
+
 /// Why the server did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -170,6 +173,7 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
     let grpc = served.grpc(grpc, &opening(config, config.listen.proxies.clone(), grpc_tls), &also);
     let resp = served.resp(resp, &opening(config, Proxies::default(), resp_tls));
     let mut workers = served.workers([http, grpc, resp])?;
+    let leasing = engine.clone();
     if let Some(Bound { endpoint, listeners, file }) = admin {
         files.extend(file);
         let about = About {
@@ -207,6 +211,10 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
         at = first_to_end(&mut workers) => Some(workers.swap_remove(at)),
     };
     drain(config, &life, &mut signals, workers).await;
+    // After the last ask: what was taken ahead and not spent belongs to the other instances.
+    if tokio::time::timeout(LEASES_BACK_WITHIN, leasing.close()).await.is_err() {
+        tracing::warn!("not all leases were given back in time");
+    }
     match ended_early {
         None => Ok(()),
         Some(worker) => {
@@ -225,7 +233,9 @@ fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
         None => AnyStore::Memory(memory(config)),
     };
     let observer: Arc<dyn Observer> = Arc::<EngineMetrics>::clone(&telemetry.engine);
-    Ok(Engine::builder(store)
+    let builder = Engine::builder(store);
+    let builder = if config.redis.is_some() { builder } else { builder.without_leases() };
+    Ok(builder
         .policy(policy)
         .deadline(config.outage.deadline)
         .on_outage(config.outage.on_outage)

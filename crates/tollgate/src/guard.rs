@@ -128,7 +128,20 @@ impl Guard {
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let Few::One(shard) = shards else { return self.run_on_several(shards, operation, call).await };
+        self.run_within(shards, operation, self.deadline, call).await
+    }
+
+    /// The same for a caller that has waited already, and has only so long left.
+    pub async fn run_within<T>(
+        &self,
+        shards: &Few<Shard>,
+        operation: Operation,
+        patience: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Few::One(shard) = shards else {
+            return self.run_on_several(shards, operation, patience, call).await;
+        };
         let breaker = self.breaker(*shard);
         let epoch = breaker.epoch.load(Ordering::Acquire);
         if is_open_in(epoch) {
@@ -143,19 +156,20 @@ impl Guard {
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => None,
         };
-        self.settle(*shard, epoch, operation, failure, call).await
+        self.settle(*shard, epoch, operation, patience, failure, call).await
     }
 
     async fn run_on_several<T>(
         &self,
         shards: &[Shard],
         operation: Operation,
+        patience: Duration,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         if shards.iter().any(|shard| self.is_open_for(*shard)) {
             return Err(set_aside());
         }
-        let (_, result) = self.see_through(operation, self.deadline, None, pin!(call)).await;
+        let (_, result) = self.see_through(operation, patience, None, pin!(call)).await;
         if result.is_err() {
             self.opened.notify_one();
         }
@@ -182,8 +196,10 @@ impl Guard {
                 breaker.succeeded();
                 Ok(done)
             }
-            Poll::Ready(Err(error)) => self.settle(shard, epoch, operation, Some(error), call).await,
-            Poll::Pending => self.settle(shard, epoch, operation, None, call).await,
+            Poll::Ready(Err(error)) => {
+                self.settle(shard, epoch, operation, self.deadline, Some(error), call).await
+            }
+            Poll::Pending => self.settle(shard, epoch, operation, self.deadline, None, call).await,
         };
         if result.is_ok() {
             self.close(shard);
@@ -214,10 +230,11 @@ impl Guard {
         shard: Shard,
         epoch: u64,
         operation: Operation,
+        patience: Duration,
         failure: Option<StoreError>,
         call: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
-        let (started, result) = self.see_through(operation, self.deadline, failure, call).await;
+        let (started, result) = self.see_through(operation, patience, failure, call).await;
         match &result {
             Ok(_) => self.breaker(shard).succeeded(),
             Err(error) => self.failed(shard, epoch, started, error),

@@ -95,6 +95,11 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["engine"]) },
     },
     Part {
+        name: "breaker",
+        why: "instances on one Redis break and recover together, and alone where they must",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["breaker"]) },
+    },
+    Part {
         name: "layer",
         why: "the tower layers hold a limit over axum and tonic, by the code of the examples",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["middleware"]) },
@@ -118,6 +123,11 @@ pub(crate) const PARTS: &[Part] = &[
         name: "fleet",
         why: "many processes on one Redis admit what one would",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["fleet"]) },
+    },
+    Part {
+        name: "lease",
+        why: "tokens taken ahead keep to their bound, and come back",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["leases"]) },
     },
     Part {
         name: "door",

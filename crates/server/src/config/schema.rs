@@ -62,6 +62,7 @@ fn rule() -> Value {
         ),
         ("overrides", list(&overrides()), "Other limits for single keys."),
         ("candidate", limits(&[]), "Limits to try out: they count and report, and refuse nobody."),
+        ("lease", lease(), "Take tokens ahead for hot keys, so that most calls need no round trip."),
         ("on_outage", words(&["allow", "deny", "local"]), "The answer while Redis is away."),
         ("mode", words(&["enforce", "shadow"]), "shadow counts and reports, and never refuses."),
     ]);
@@ -111,6 +112,15 @@ fn cost() -> Value {
         ("default", number(), "What it costs otherwise (1)."),
     ]);
     json!({ "anyOf": [number(), by] })
+}
+
+fn lease() -> Value {
+    let mut within = section(&[
+        ("max", whole(2, u64::from(u32::MAX)), "The most tokens taken ahead at once."),
+        ("for", span(), "How long they may be spent: 1ms to 1s; a 50th of the window for sliding_log."),
+    ]);
+    within["required"] = json!(["max", "for"]);
+    json!({ "anyOf": [words(&["auto"]), within] })
 }
 
 fn overrides() -> Value {
@@ -200,6 +210,9 @@ fn redis() -> Value {
             "Call functions of a library, which is cheaper; false keeps to scripts (true).",
         ),
         ("partitions", whole(1, 16_384), "Fold subjects into so many hash tags (none: each is its own)."),
+        ("batch", truth(), "Send checks that arrive while others are in flight as one call (true)."),
+        ("batch_max", whole(1, 128), "How many checks travel together at most."),
+        ("batch_wait", span(), "How long a check waits for those in flight, to travel with others."),
         ("client_time", truth(), "true where scripts may not call TIME."),
         ("tls_ca", text_value(), "The authority to trust, as a PEM file."),
         ("tls_client_cert", text_value(), "Our certificate, as a PEM file."),

@@ -18,6 +18,10 @@ pub(crate) const ADVICE: &str = "advice";
 pub(crate) const REFUNDS: &str = "refunds";
 /// `{found}`: what stood under a key when it was taken from.
 pub(crate) const BUCKETS: &str = "buckets";
+/// `{change}`: tokens taken ahead for hot keys, and what was not spent of them.
+pub(crate) const LEASE_TOKENS: &str = "lease_tokens";
+/// Keys that this instance holds leases on.
+pub(crate) const LEASES: &str = "leases";
 /// Times the store was set aside.
 pub(crate) const OUTAGES: &str = "outages";
 /// Instances alive, as the last heartbeat saw them.
@@ -59,6 +63,8 @@ pub(crate) const REDIS_KEYS: &str = "redis_keys";
 pub(crate) const REDIS_CLIENT_TIME: &str = "redis_client_time";
 /// 1 while asks are calls of functions, 0 while they are scripts.
 pub(crate) const REDIS_FUNCTIONS: &str = "redis_functions";
+/// How many takes went out together, call by call.
+pub(crate) const REDIS_BATCH_SIZE: &str = "redis_batch_size";
 /// 1 while pushes of other instances are heard.
 pub(crate) const REDIS_LISTENING: &str = "redis_listening";
 /// Pushes heard.

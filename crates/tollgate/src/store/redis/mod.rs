@@ -5,15 +5,20 @@
 //! windows that were stale) is followed by another call.
 
 mod anchor;
+mod batch;
 mod board;
+mod breaker;
 mod call;
 mod classify;
 mod cluster;
 mod config;
 mod dial;
 mod inspect;
+mod line;
 mod link;
 mod node;
+mod part;
+mod plan;
 mod push;
 mod reply;
 mod request;
@@ -26,7 +31,8 @@ mod topology;
 mod url;
 mod wire;
 
-pub use config::{Layout, RedisConfig};
+pub use batch::BatchSizes;
+pub use config::{BATCH_MAX, Layout, RedisConfig};
 pub use inspect::{Content, Inspected};
 pub use url::{Endpoint, RedisUrl, Secret, Seed, SentinelSeeds, UrlError};
 
@@ -45,17 +51,17 @@ use tollgate_core::store::{Heartbeat, Shard, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
-use call::Functions;
+use batch::Told;
 use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
 use node::Node;
+use part::{Part, has_calendar};
 use push::Hearing;
 use reply::Answer;
-use request::{Naming, has_calendar};
-use scripts::{Called, Scripts, Verb};
+use request::Naming;
+use scripts::{Called, Verb};
 use survey::{Survey, survey};
-use tls::Tls;
 use topology::{Lane, Spot, Topology, topology};
 use wire::Reply;
 
@@ -70,7 +76,6 @@ const INSTANCES: &str = "instances";
 pub struct RedisStore {
     id: usize,
     shared: Arc<Shared>,
-    scripts: Arc<Scripts>,
     naming: Arc<Naming>,
     topology: Topology,
     /// How many threads have been given a number, by which they keep to a connection.
@@ -106,6 +111,8 @@ pub struct RedisStats {
     pub client_time: bool,
     /// Whether asks go out as calls of functions, rather than as scripts.
     pub functions: bool,
+    /// How many takes travelled together, call by call.
+    pub batches: BatchSizes,
     /// Whether pushes are heard.
     pub listening: bool,
     /// Pushes heard, since start.
@@ -137,23 +144,14 @@ impl RedisStore {
     /// A store for the Redis that `config` names. Nothing is dialled yet.
     pub fn new(config: RedisConfig) -> Result<RedisStore, RedisSetupError> {
         static STORES: AtomicUsize = AtomicUsize::new(0);
-        let tls = Arc::new(Tls::new(&config)?);
         if config.client_time {
             tracing::info!("scripts are given our own reckoning of Redis' time");
         }
         let naming = Naming::new(&config);
         let hearing = Hearing::on(naming.channel(config.url.database));
-        let scripts = Arc::new(Scripts::new(config.layout));
-        let shared = Arc::new(Shared {
-            functions: Functions::new(config.functions),
-            config,
-            tls,
-            dials: AtomicU64::new(0),
-            dial_errors: AtomicU64::new(0),
-        });
+        let shared = Arc::new(Shared::new(config)?);
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
-            scripts,
             naming: Arc::new(naming),
             topology: topology(&shared),
             threads: Arc::default(),
@@ -219,6 +217,7 @@ impl RedisStore {
             keys: total(|survey| survey.keys),
             client_time: self.shared.config.client_time,
             functions: self.shared.functions.are_used(),
+            batches: self.shared.sizes.counted(),
             listening: self.hearing.is_listening(),
             pushes: self.hearing.heard(),
             pushes_malformed: self.hearing.malformed(),
@@ -256,40 +255,77 @@ impl RedisStore {
         anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
     }
 
-    /// Checks of one slot.
-    async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+    /// A take in one slot.
+    async fn take_all(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         let Some(first) = checks.first() else { return Ok(Few::Many(Vec::new())) };
         let mut spot = self.spot(first.key).await?;
-        if let (Verb::Take, [check], Some(entry)) = (verb, checks, self.scripts.fast())
+        if let [check] = checks
             && let Algorithm::TokenBucket(bucket) = check.algorithm
+            && self.shared.config.layout == Layout::Packed
             && check.cost.get() <= bucket.capacity()
             && !self.shared.config.client_time
         {
-            let request = |called: Called<'_>| self.naming.fast(called, check, bucket);
-            // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
-            return match reply::decisions(self.call(&mut spot, entry, request).await?, checks)? {
-                Answer::Done(decisions) => {
-                    self.count_malformed(&decisions);
-                    Ok(decisions)
-                }
+            let told = self.tell(&mut spot, || self.naming.bucket_part(check, bucket)).await?;
+            return match self.counted(reply::told(told, checks)?) {
+                Answer::Done(decisions) => Ok(decisions),
+                // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
                 Answer::Stale { .. } => Err(reply::bad("a bucket that is stale")),
             };
         }
-        let entry = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
-        let mut around = Micros::ZERO;
-        if has_calendar(checks.iter().map(|check| check.algorithm)) {
-            around = clock::wall();
+        let mut around = around(checks);
+        for _ in 0..2 {
+            if self.shared.config.client_time {
+                // Its time is read when it is sent; that there is one is seen to here.
+                self.now(&spot).await?;
+            }
+            let told = self.tell(&mut spot, || self.naming.part(checks, around)).await?;
+            match self.counted(reply::told(told, checks)?) {
+                Answer::Done(decisions) => return Ok(decisions),
+                Answer::Stale { now } => around = now,
+            }
         }
-        for attempt in 0.. {
+        Err(reply::bad("windows that stay stale"))
+    }
+
+    /// One ask, with others that wait; alone, where it is sent on to a slot that is still on its way.
+    async fn tell(&self, spot: &mut Spot, part: impl Fn() -> Part + Send + Sync) -> Result<Told, StoreError> {
+        let mut asked = part();
+        asked.slot = spot.slot;
+        let mut told = spot.link.take(asked).await?;
+        while let Told::Reply(Reply::Error(message)) = &told {
+            if !self.is_sent_on(spot, message).await {
+                break;
+            }
+            let (part, now) = (part(), self.now(spot).await?);
+            let request = |called: Called<'_>| {
+                let mut out = Vec::with_capacity(64 + part.bytes());
+                part.write(called, now, &mut out);
+                out
+            };
+            let entry = part.entry(&self.shared.scripts, Verb::Take);
+            told = Told::Reply(self.call(spot, entry, request).await?);
+        }
+        Ok(told)
+    }
+
+    /// A look in one slot.
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        let Some(first) = checks.first() else { return Ok(Few::Many(Vec::new())) };
+        let mut spot = self.spot(first.key).await?;
+        let mut around = around(checks);
+        for _ in 0..2 {
             let now = self.now(&spot).await?;
-            let request = |called: Called<'_>| self.naming.visits(called, checks, now, around);
-            match reply::decisions(self.call(&mut spot, entry, request).await?, checks)? {
-                Answer::Done(decisions) => {
-                    self.count_malformed(&decisions);
-                    return Ok(decisions);
-                }
-                Answer::Stale { now } if attempt == 0 => around = now,
-                Answer::Stale { .. } => break,
+            let part = self.naming.part(checks, around);
+            let request = |called: Called<'_>| {
+                let mut out = Vec::with_capacity(64 + part.bytes());
+                part.write(called, now, &mut out);
+                out
+            };
+            let entry = part.entry(&self.shared.scripts, Verb::Peek);
+            let reply = self.call(&mut spot, entry, request).await?;
+            match self.counted(reply::decisions(reply, checks)?) {
+                Answer::Done(decisions) => return Ok(decisions),
+                Answer::Stale { now } => around = now,
             }
         }
         Err(reply::bad("windows that stay stale"))
@@ -307,8 +343,10 @@ impl RedisStore {
                 break;
             }
             let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
-            let entry =
-                self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
+            let entry = self
+                .shared
+                .scripts
+                .pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
             let now = self.now(&spot).await?;
             let request = |called: Called<'_>| self.naming.refunds(called, &asked, now, around);
             let (now, answers) = reply::refunds(self.call(&mut spot, entry, request).await?, &asked)?;
@@ -349,19 +387,32 @@ impl RedisStore {
         let since = node.beats();
         let now = self.now(&spot).await?;
         let request = |called: Called<'_>| self.naming.heartbeat(called, tag, &self.instance, ALIVE_FOR, now);
-        let answer = reply::integers(self.call(&mut spot, self.scripts.heartbeat(), request).await?, 2)?;
+        let answer =
+            reply::integers(self.call(&mut spot, self.shared.scripts.heartbeat(), request).await?, 2)?;
         survey(&node.control(), &node.survey);
         node.answered(since).await;
         Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
     }
 
-    fn count_malformed(&self, decisions: &[Decision]) {
-        let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
-        if malformed > 0 {
-            self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
-            tracing::warn!(malformed, "values of a wrong type or shape under our keys were taken for absent");
+    /// Counts what was not ours.
+    fn counted(&self, answer: Answer<Few<Decision>>) -> Answer<Few<Decision>> {
+        if let Answer::Done(decisions) = &answer {
+            let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
+            if malformed > 0 {
+                self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
+                tracing::warn!(
+                    malformed,
+                    "values of a wrong type or shape under our keys were taken for absent"
+                );
+            }
         }
+        answer
     }
+}
+
+/// Where calendar windows are looked up first: about now, if there are any.
+fn around(checks: &[Check<'_>]) -> Micros {
+    if has_calendar(checks.iter().map(|check| check.algorithm)) { clock::wall() } else { Micros::ZERO }
 }
 
 /// Ends a hearing when it is dropped.
@@ -377,14 +428,14 @@ impl Drop for HearingEnds {
 impl Store for RedisStore {
     async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         match self.slots_of(checks.iter().map(|check| check.key)) {
-            None => self.visit(Verb::Take, checks).await,
+            None => self.take_all(checks).await,
             Some(slots) => Box::pin(self.take_across(checks, &slots)).await,
         }
     }
 
     async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         match self.slots_of(checks.iter().map(|check| check.key)) {
-            None => self.visit(Verb::Peek, checks).await,
+            None => self.look(checks).await,
             Some(slots) => Box::pin(self.peek_across(checks, &slots)).await,
         }
     }

@@ -17,7 +17,6 @@ use tollgate_core::store::{Spent, StoreError};
 use tollgate_core::units::Cost;
 
 use super::RedisStore;
-use super::scripts::Verb;
 use super::topology::Topology;
 
 /// How often it is tried to give back what was taken, and the pause in between: five seconds in all.
@@ -110,7 +109,7 @@ impl RedisStore {
                 break;
             }
             let asked: Vec<Check<'_>> = group.iter().map(|&at| checks[at].check()).collect();
-            match self.visit(Verb::Take, &asked).await {
+            match self.take_all(&asked).await {
                 Ok(answers) => {
                     let is_refused = answers.iter().any(|answer| answer.outcome != Outcome::Allowed);
                     group.iter().zip(answers).for_each(|(&at, answer)| decisions[at] = Some(answer));
@@ -146,7 +145,7 @@ impl RedisStore {
             let asked: Vec<Check<'_>> = rest.iter().map(|&at| checks[at].check()).collect();
             match self.slots_of(asked.iter().map(|check| check.key)) {
                 _ if asked.is_empty() || done.is_closed() => Ok(Few::Many(Vec::new())),
-                None => self.visit(Verb::Peek, &asked).await,
+                None => self.look(&asked).await,
                 Some(slots) => self.peek_across(&asked, &slots).await,
             }
         });
@@ -202,7 +201,7 @@ impl RedisStore {
                 (self.clone(), group.iter().map(|&at| Owned::of(&checks[at])).collect::<Vec<_>>());
             looking.spawn(async move {
                 let asked: Vec<Check<'_>> = asked.iter().map(Owned::check).collect();
-                (number, store.visit(Verb::Peek, &asked).await)
+                (number, store.look(&asked).await)
             });
         }
         let found = gathered(looking).await?;

@@ -53,6 +53,8 @@ pub(super) struct Spot {
     /// The connection.
     pub link: Link,
     lane: Lane,
+    /// The slot that is asked for, on a cluster: only asks of one slot travel together.
+    pub slot: Option<u16>,
     /// Whether the slot is still on its way there, so that it has to be asked for by `ASKING`.
     pub asking: bool,
     hops: u8,
@@ -65,7 +67,7 @@ impl Spot {
             Lane::Thread(number) => node.link(number),
             Lane::Control => node.control(),
         };
-        Spot { node, link, lane, asking: false, hops: 0 }
+        Spot { node, link, lane, slot: None, asking: false, hops: 0 }
     }
 
     /// Sends one command, and waits for its reply.
@@ -124,11 +126,13 @@ impl RedisStore {
         lane: Lane,
         slot: impl FnOnce() -> u16 + Send,
     ) -> Result<Spot, StoreError> {
-        let node = match &self.topology {
-            Topology::One(node) => Arc::clone(node),
-            Topology::Cluster(cluster) => cluster.node(slot()).await?,
-        };
-        Ok(Spot::new(node, lane))
+        match &self.topology {
+            Topology::One(node) => Ok(Spot::new(Arc::clone(node), lane)),
+            Topology::Cluster(cluster) => {
+                let slot = slot();
+                Ok(Spot { slot: Some(slot), ..Spot::new(cluster.node(slot).await?, lane) })
+            }
+        }
     }
 
     /// Where anything is asked that any server knows.
@@ -172,7 +176,7 @@ impl RedisStore {
             }
         };
         let Ok(node) = cluster.at(&to) else { return false };
-        *spot = Spot { asking, hops: spot.hops + 1, ..Spot::new(node, spot.lane) };
+        *spot = Spot { asking, slot: spot.slot, hops: spot.hops + 1, ..Spot::new(node, spot.lane) };
         true
     }
 
