@@ -82,6 +82,8 @@ async fn state_is_by_key_alone_and_a_changed_limit_keeps_it() {
     // Half full stays half full: twice as large, of another rate and period, under another command.
     client.expect("CL.THROTTLE k 19 20 72000 0", &five([0, 20, 10, -1, 36_000])).await;
     client.expect("GCRA k 9 10 36000 TOKENS 1", &five([0, 10, 4, -1, 21_600])).await;
+    client.expect("DEL k \"\"", "-ERR key is empty: say whose limit it is\r\n").await;
+    client.expect("CL.THROTTLE k 9 10 36000 0", &five([0, 10, 4, -1, 21_600])).await;
     client.expect("DEL k other", ":2\r\n").await;
     client.expect("CL.THROTTLE k 9 10 36000 0", &five([0, 10, 10, -1, 0])).await;
 }
@@ -260,6 +262,43 @@ async fn a_pipeline_is_answered_in_order_however_it_is_cut() {
     tokio::io::AsyncReadExt::read_exact(&mut reader, &mut found).await.unwrap();
     assert_eq!(found, expected.as_bytes());
     drop(sending.await.unwrap());
+}
+
+#[tokio::test]
+async fn commands_that_differ_in_their_key_alone_are_each_answered_and_counted() {
+    let (server, mut client) = started().await;
+    let (mut pipeline, mut expected) = (Vec::new(), String::new());
+    // Longer than a run, with keys that come twice and thrice, and with another command among them.
+    for turn in 0..3 {
+        for key in 0..70 {
+            let key = format!("key:{key}");
+            pipeline.extend(command(&["CL.THROTTLE", &key, "1", "1", "36000"]));
+            expected += &five(match turn {
+                0 => [0, 2, 1, -1, 36000],
+                1 => [0, 2, 0, -1, 72000],
+                _ => [1, 2, 0, 36000, 72000],
+            });
+        }
+        pipeline.extend(command(&["GCRA", &format!("gcra:{turn}"), "4", "1", "1000"]));
+        expected += &five([0, 5, 4, -1, 1000]);
+    }
+    client.send(&pipeline).await;
+    assert_eq!(client.read(expected.len()).await, expected);
+    let verdicts = |outcome: &str| {
+        format!(
+            "tollgate_verdicts_total{{rule=\"(inline)\",outcome=\"{outcome}\",source=\"store\",on_outage=\"none\"}}"
+        )
+    };
+    for (series, count) in [
+        ("tollgate_resp_commands_total{command=\"cl.throttle\",result=\"ok\"}", 210.0),
+        ("tollgate_resp_commands_total{command=\"gcra\",result=\"ok\"}", 3.0),
+        (&verdicts("allowed"), 143.0),
+        (&verdicts("refused"), 70.0),
+        ("tollgate_buckets_total{found=\"created\"}", 73.0),
+        ("tollgate_buckets_total{found=\"state\"}", 140.0),
+    ] {
+        assert_eq!(server.metric(series).await, Some(count), "{series}");
+    }
 }
 
 #[tokio::test]

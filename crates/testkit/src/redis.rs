@@ -57,6 +57,10 @@ enum Scheme {
 const ADMIN_USER: &str = "testkit-admin";
 const ADMIN_PASSWORD: &str = "testkit-admin-password";
 
+/// The user that replicas, Sentinels and other nodes come in by, so that a test can shut out them alone.
+const PEER_USER: &str = "testkit-peer";
+const PEER_PASSWORD: &str = "testkit-peer-password";
+
 impl RedisServer {
     /// Starts a server with nothing switched on: no password, no persistence, plain TCP.
     pub async fn start() -> RedisServer {
@@ -178,6 +182,18 @@ impl RedisServer {
             }
             time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Cuts it off from its replicas and from the Sentinels, and from nobody else: clients come in as before.
+    /// The default user must be off, or its peers come in as that.
+    pub async fn cut_off(&self) {
+        self.command(&["ACL", "SETUSER", PEER_USER, "off"]).await;
+        self.command(&["CLIENT", "KILL", "USER", PEER_USER]).await;
+    }
+
+    /// Lets them in again.
+    pub async fn join_again(&self) {
+        self.command(&["ACL", "SETUSER", PEER_USER, "on"]).await;
     }
 
     fn fail(&self, problem: &str) -> ! {

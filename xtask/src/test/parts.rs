@@ -95,6 +95,11 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["engine"]) },
     },
     Part {
+        name: "breaker",
+        why: "instances on one Redis break and recover together, and alone where they must",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["breaker"]) },
+    },
+    Part {
         name: "layer",
         why: "the tower layers hold a limit over axum and tonic, by the code of the examples",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["middleware"]) },
@@ -103,6 +108,11 @@ pub(crate) const PARTS: &[Part] = &[
         name: "fault",
         why: "with Redis away the rule's own answer comes, in time, and ends in time",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["faults"]) },
+    },
+    Part {
+        name: "sentinel",
+        why: "the primary is followed, whatever becomes of the old one",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["sentinel"]) },
     },
     Part {
         name: "fleet",

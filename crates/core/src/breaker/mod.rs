@@ -20,15 +20,19 @@
 //! Every change begins a new epoch. A report or a probe that belongs to another one decides nothing, so
 //! that nothing which was let through in an older phase can open, close or reopen anything.
 //!
-//! Proved by: tests/breaker.rs
+//! Twin:      tollgate/scripts/breaker.lua
+//! Proved by: tests/breaker.rs: every event in every phase, and three instances explored to the end;
+//!            tollgate/tests/twins.rs
 
 mod event;
+mod fleet;
 mod record;
 mod settings;
 mod trip;
 mod window;
 
 pub use event::{Answer, Cause, Event, Outcome, Report, Stance, State, Step, Transition, View};
+pub use fleet::{Fleet, Pushed};
 pub use record::{
     Health, Mode, Override, Phase, REASON_BYTES_MAX, REPORTERS_MAX, Record, Reporter, TRIPS_MAX,
     WHO_BYTES_MAX,
@@ -148,7 +152,10 @@ impl Stepping<'_> {
             self.lift(Cause::Waited);
         }
         match self.record.phase {
-            Phase::Closed { since: Micros::ZERO } => self.record.phase = Phase::Closed { since: now },
+            // Nobody has used it, or it was lost: what was told of the one before is not of this one.
+            Phase::Closed { since: Micros::ZERO } => {
+                self.record.enter(Phase::Closed { since: now }, now);
+            }
             // Open -> HalfOpen
             Phase::Open { until, .. } if until <= now => {
                 self.enter(Phase::HalfOpen { successes: 0 }, Cause::Waited);

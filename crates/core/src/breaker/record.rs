@@ -26,7 +26,7 @@ pub const WHO_BYTES_MAX: usize = 128;
 pub struct Record {
     /// Another one with every change of phase, and never one that was before: at least one more, and at
     /// least the time in microseconds. A count alone would come again after Redis has lost its data, and
-    /// with it outcomes of long ago would count.
+    /// with it outcomes of long ago would count. Zero in a record that nobody has used.
     pub epoch: u64,
     /// Where it stands.
     pub phase: Phase,

@@ -43,7 +43,7 @@ fn enough_is_the_share_rounded_up_and_at_least_one() {
 
 /// Reports of three, the bad one first, ten times a second for ten seconds from `NOW` on.
 fn a_bad_one_and_two_good(record: &mut Record) {
-    let epoch = record.epoch;
+    let epoch = step(record, &Event::Look).view.epoch;
     for round in 0..100 {
         for reporter in 0..3 {
             let (counts, health) = match reporter {
@@ -59,7 +59,7 @@ fn a_bad_one_and_two_good(record: &mut Record) {
 fn one_bad_instance_of_three_opens_nothing_however_many_calls_it_fails() {
     let mut new = Record::default();
     a_bad_one_and_two_good(&mut new);
-    assert_eq!(new.epoch, 0, "though the record was new, and it was the first to report");
+    assert_eq!(new.epoch, NOW.0, "though the record was new, and it was the first to report");
     let mut ramping = crate::stand::ramping(Micros::ZERO);
     a_bad_one_and_two_good(&mut ramping);
     assert_eq!(ramping.epoch, EPOCH, "though a ramp had just begun");
@@ -86,11 +86,12 @@ fn who_was_there_before_a_change_is_there_after_it() {
 #[test]
 fn what_was_told_too_early_is_put_to_the_vote_again_by_a_report_of_nothing() {
     let mut record = Record::default();
+    let epoch = step(&mut record, &Event::Look).view.epoch;
     for reporter in 0..3 {
-        let done = step(&mut record, &report(reporter, 0, counts(0, 3, 0), Health::Failing));
+        let done = step(&mut record, &report(reporter, epoch, counts(0, 3, 0), Health::Failing));
         assert_eq!(done.view.stance, Stance::Closed);
     }
-    let nothing = report(0, 0, counts(0, 0, 0), Health::Well);
+    let nothing = report(0, epoch, counts(0, 0, 0), Health::Well);
     let early = step_at(&mut record, &nothing, NOW + Micros(999_999));
     assert_eq!(early.view.stance, Stance::Closed);
     let done = step_at(&mut record, &nothing, NOW + Micros(1_000_000));
@@ -103,7 +104,8 @@ fn an_instance_by_itself_waits_for_nobody() {
     settings.quorum = Permille(0);
     let alone = Breaker::try_new(settings).expect("settings of a test's");
     let mut record = Record::default();
-    let done = alone.step(&mut record, &report(1, 0, counts(0, 3, 0), Health::Failing), NOW, Permille(0));
+    let epoch = step(&mut record, &Event::Look).view.epoch;
+    let done = alone.step(&mut record, &report(1, epoch, counts(0, 3, 0), Health::Failing), NOW, Permille(0));
     assert!(matches!(done.view.stance, Stance::Open { .. }), "{done:?}");
 }
 

@@ -17,7 +17,10 @@ use std::{
 use tempfile::TempDir;
 use tokio::time;
 
-use super::{ADMIN_PASSWORD, ADMIN_USER, Program, RedisClient, RedisServer, ReplyError, Scheme};
+use super::{
+    ADMIN_PASSWORD, ADMIN_USER, PEER_PASSWORD, PEER_USER, Program, RedisClient, RedisServer, ReplyError,
+    Scheme,
+};
 use crate::{
     Certificates, ClockShim,
     eventually::{LOOK_EVERY, PATIENCE},
@@ -129,9 +132,9 @@ impl RedisBuilder {
         self
     }
 
-    /// Lets it speak to others of its kind as their administrator, whatever is done to their users.
+    /// Lets it into others of its kind, whatever is done to their default user.
     pub(crate) fn trusted_by_others(self) -> RedisBuilder {
-        self.arg("masteruser", ADMIN_USER).arg("masterauth", ADMIN_PASSWORD)
+        self.arg("masteruser", PEER_USER).arg("masterauth", PEER_PASSWORD)
     }
 
     /// Allows the `DEBUG` command (`DEBUG SLEEP 1`, `DEBUG JMAP`), which Redis 7 refuses by default.
@@ -266,7 +269,8 @@ fn configuration(
          dir {directory}\n\
          save \"\"\n\
          repl-diskless-sync-delay 0\n\
-         user {ADMIN_USER} on >{ADMIN_PASSWORD} ~* &* +@all\n",
+         user {ADMIN_USER} on >{ADMIN_PASSWORD} ~* &* +@all\n\
+         user {PEER_USER} on >{PEER_PASSWORD} ~* &* +@all\n",
         address = place.address,
         socket = unix_path(directory).display(),
         directory = directory.path().display(),

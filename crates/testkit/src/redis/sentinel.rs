@@ -1,6 +1,6 @@
 //! A primary, two replicas and three Sentinels that watch over them: the smallest Redis that fails over.
 //!
-//! Servers and Sentinels trust each other by their administrator, so a test may do to users and
+//! Servers and Sentinels trust each other by a user of their own, so a test may do to users and
 //! passwords what it likes.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{task::JoinSet, time};
 
-use super::{ADMIN_PASSWORD, ADMIN_USER, RedisBuilder, RedisServer, Reply, Scheme};
+use super::{PEER_PASSWORD, PEER_USER, RedisBuilder, RedisServer, Reply, Scheme};
 use crate::{
     Certificates, ClockShim,
     eventually::{LOOK_EVERY, PATIENCE},
@@ -136,13 +136,13 @@ impl SentinelBuilder {
         let down_after = self.down_after.as_millis();
         let lines = [
             format!("sentinel monitor {SERVICE} {} {} {QUORUM}", primary.ip(), primary.port()),
-            format!("sentinel auth-user {SERVICE} {ADMIN_USER}"),
-            format!("sentinel auth-pass {SERVICE} {ADMIN_PASSWORD}"),
+            format!("sentinel auth-user {SERVICE} {PEER_USER}"),
+            format!("sentinel auth-pass {SERVICE} {PEER_PASSWORD}"),
             format!("sentinel down-after-milliseconds {SERVICE} {down_after}"),
             format!("sentinel failover-timeout {SERVICE} 3000"),
             format!("sentinel parallel-syncs {SERVICE} 2"),
-            format!("sentinel sentinel-user {ADMIN_USER}"),
-            format!("sentinel sentinel-pass {ADMIN_PASSWORD}"),
+            format!("sentinel sentinel-user {PEER_USER}"),
+            format!("sentinel sentinel-pass {PEER_PASSWORD}"),
         ];
         let builder = self.common(at).sentinel();
         lines.iter().chain(&self.sentinel_lines).fold(builder, |builder, line| builder.acl_line(line))

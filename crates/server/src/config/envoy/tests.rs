@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tollgate::MemoryStore;
 use tollgate::store::AnyStore;
+use tollgate::store::redis::{Endpoint, RedisUrl};
 
 use super::dialect::KEYS;
 use super::environment::UNDERSTOOD;
@@ -333,6 +334,10 @@ fn a_known_key_in_a_place_of_no_meaning_passes_with_a_warning() {
         config.warnings,
         ["d.yaml: descriptors[0].rate_limit.shadow_mode: means nothing here, and is ignored"]
     );
+    let file =
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, replaces: [{name: n, unit: day}]}\n";
+    let config = checked(&[("d.yaml", file)], "", &[]).unwrap();
+    assert!(config.warnings[0].contains("replaces[0].unit: means nothing here"), "{:?}", config.warnings);
     let empty = checked(&[], "", &[]).unwrap();
     assert!(empty.warnings[0].contains("holds no limit"), "{:?}", empty.warnings);
 }
@@ -348,11 +353,12 @@ const SETTINGS: &[(Vars, &str, &str, Show)] = &[
     (&[], "GRPC_PORT", "1234", |config| format!("{:?}", config.listen.grpc)),
     (&[("GRPC_PORT", "1")], "GRPC_UDS", "/run/t.sock", |config| format!("{:?}", config.listen.grpc)),
     (&[], "DEBUG_HOST", "127.0.0.1", |config| format!("{:?}", config.listen.admin)),
-    (&[("DEBUG_HOST", "127.0.0.1")], "DEBUG_PORT", "1234", |config| format!("{:?}", config.listen.admin)),
+    (&[], "DEBUG_PORT", "1234", |config| format!("{:?}", config.listen.admin)),
     (&[("REDIS_URL", "redis:6379")], "REDIS_SOCKET_TYPE", "tcp", redis),
     (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "REDIS_TYPE", "cluster", redis),
     (&[("REDIS_SOCKET_TYPE", "tcp")], "REDIS_URL", "redis:6379", redis),
     (&[("REDIS_URL", "/run/redis.sock")], "REDIS_AUTH", "ann:p&ss", redis),
+    (SENTINELS, "REDIS_SENTINEL_AUTH", "s3n", redis),
     (&[("REDIS_URL", "/run/redis.sock")], "REDIS_POOL_SIZE", "7", redis),
     (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "REDIS_TLS", "true", redis),
     (&[("REDIS_URL", "/run/redis.sock")], "REDIS_TLS_CACERT", "/ca.pem", redis),
@@ -374,11 +380,46 @@ const SETTINGS: &[(Vars, &str, &str, Show)] = &[
     (&[], "LOG_FORMAT", "json", |config| format!("{:?}", config.log)),
 ];
 
+const SENTINELS: Vars =
+    &[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "main,a:1,b:2"), ("REDIS_SOCKET_TYPE", "tcp")];
+
+#[test]
+fn sentinels_and_clusters_are_found_by_the_originals_words() {
+    let url = |vars: &[(&str, &str)]| match checked(&[], "", vars) {
+        Ok(config) => Ok(config.redis.unwrap().url),
+        Err(problems) => Err(problems.to_string()),
+    };
+    let auth = [("REDIS_AUTH", "ann:p,ss"), ("REDIS_SENTINEL_AUTH", "sen:t/nel")];
+    for (vars, same) in [
+        (
+            [SENTINELS, &auth].concat(),
+            "redis-sentinel://ann:p%2Css@a:1,b:2/main?sentinel_user=sen&sentinel_pass=t%2Fnel",
+        ),
+        ([SENTINELS, &[("REDIS_TLS", "true")]].concat(), "rediss-sentinel://a:1,b:2/main"),
+        (
+            vec![("REDIS_TYPE", "CLUSTER"), ("REDIS_URL", "a:1,b:2"), ("REDIS_AUTH", "pass")],
+            "redis-cluster://:pass@a:1,b:2",
+        ),
+    ] {
+        // Compared, and not printed: what is printed has no passwords.
+        assert!(url(&vars) == Ok(RedisUrl::parse(same).unwrap()), "{same}: {:?}", url(&vars));
+    }
+    let nowhere = url(&[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "main")]).unwrap_err();
+    assert!(nowhere.contains("REDIS_URL"), "{nowhere}");
+    let unknown = url(&[("REDIS_TYPE", "ring"), ("REDIS_URL", "a:1")]).unwrap_err();
+    assert!(unknown.contains("\"RING\" is none of SINGLE, SENTINEL and CLUSTER"), "{unknown}");
+}
+
 fn redis(config: &Config) -> String {
     let redis = config.redis.as_ref();
     redis.map_or("nowhere".to_owned(), |redis| {
-        let secret = redis.url.password.as_ref().map(|secret| secret.reveal().to_owned());
-        format!("{redis:?} {secret:?}")
+        let of_sentinels = match &redis.url.endpoint {
+            Endpoint::Sentinel(sentinels) => sentinels.password.as_ref(),
+            _ => None,
+        };
+        let secrets = [redis.url.password.as_ref(), of_sentinels];
+        let secrets = secrets.map(|secret| secret.map(|secret| secret.reveal().to_owned()));
+        format!("{redis:?} {secrets:?}")
     })
 }
 
@@ -463,6 +504,60 @@ fn settings_that_mean_nothing_here_are_named() {
         let problems = checked(&[], "", &[(name, value)]).unwrap_err().to_string();
         assert!(problems.contains(says), "{name}: {problems}");
     }
+}
+
+/// Every setting of the original's, by `settings.go` of January 2026 and what its README adds.
+const SETTINGS_OF_THE_ORIGINAL: &str = "\
+    BACKEND_TYPE CACHE_KEY_PREFIX CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_CLIENT_TLS_CERT \
+    CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA \
+    CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN \
+    CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_TYPE DEBUG_HOST DEBUG_PORT DISABLE_STATS \
+    DOG_STATSD_MOGRIFIERS_FOO_PATTERN EXPIRATION_JITTER_MAX_SECONDS EXTRA_TAGS FORCE_START_WITHOUT_INITIAL_CONFIG \
+    GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN GRPC_HOST GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE \
+    GRPC_PORT GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_SERVER_USE_TLS GRPC_UDS \
+    HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED HOST LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER \
+    LIMIT_RESPONSE_HEADERS_ENABLED LOCAL_CACHE_SIZE_IN_BYTES LOG_FORMAT LOG_LEVEL MEMCACHE_HOST_PORT \
+    MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_TLS MEMCACHE_TLS_CACERT \
+    MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION MERGE_DOMAIN_CONFIG \
+    NEAR_LIMIT_RATIO PORT PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH \
+    PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS QUOTA_MODE REDIS_AUTH REDIS_CLUSTER_PIPELINE_PARALLELISM \
+    REDIS_HEALTH_CHECK_ACTIVE_CONNECTION REDIS_PERSECOND REDIS_PERSECOND_AUTH REDIS_PERSECOND_PIPELINE_LIMIT \
+    REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR REDIS_PERSECOND_POOL_SIZE \
+    REDIS_PERSECOND_SENTINEL_AUTH REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TIMEOUT REDIS_PERSECOND_TLS \
+    REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL REDIS_PIPELINE_LIMIT REDIS_PIPELINE_WINDOW \
+    REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE REDIS_SENTINEL_AUTH REDIS_SOCKET_TYPE \
+    REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME REDIS_STARTUP_MAX_INTERVAL REDIS_TIMEOUT REDIS_TLS \
+    REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_TYPE \
+    REDIS_URL RESPONSE_DYNAMIC_METADATA RUNTIME_APPDIRECTORY RUNTIME_IGNOREDOTFILES RUNTIME_ROOT \
+    RUNTIME_SUBDIRECTORY RUNTIME_WATCH_ROOT SHADOW_MODE STATSD_HOST STATSD_PORT STATS_FLUSH_INTERVAL \
+    STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT TRACING_ENABLED TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE \
+    TRACING_SERVICE_INSTANCE_ID TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE USE_DOG_STATSD \
+    USE_DOG_STATSD_MOGRIFIERS USE_PROMETHEUS USE_STATSD XDS_CLIENT_BACKOFF_INITIAL_INTERVAL \
+    XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR \
+    XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+
+#[test]
+fn no_setting_of_the_original_is_passed_over_in_silence() {
+    for name in SETTINGS_OF_THE_ORIGINAL.split(' ').filter(|name| !UNDERSTOOD.contains(name)) {
+        let told = match checked(&[], "", &[(name, "x")]) {
+            Ok(config) => config.warnings.join("\n"),
+            Err(problems) => problems.to_string(),
+        };
+        let times = told.matches(&format!("{name} is not")).count()
+            + told.matches(&format!("{name}: is not")).count();
+        assert_eq!(times, 1, "{name}: {told}");
+    }
+    for name in UNDERSTOOD {
+        assert!(SETTINGS_OF_THE_ORIGINAL.split(' ').any(|known| known == *name), "{name} is nobody's");
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_met_by_what_was_written() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  value: +49\n  shadow_mode: yes\n  rate_limit: {unit: day, requests_per_unit: 0}\n- {key: k, value: 0x10, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let said = outcome(&[("d.yaml", file)], "", &[], &["d: k=+49", "d: k=49", "d: k=0x10", "d: k=16"]).await;
+    let says = "ok [ok 0/DAY - 0] [] None; ok [ok  0] [] None; ok [ok 1/DAY - 0] [] None; ok [ok  0]";
+    assert!(said.starts_with(says), "{said}");
 }
 
 #[tokio::test]

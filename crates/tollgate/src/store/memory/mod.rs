@@ -8,11 +8,12 @@
 //! and limit share one overflow bucket instead.
 //!
 //! In reading order: `hash` makes a key 128 bits, `table` finds them, `shape` turns slots into
-//! the core's states, `logs` keeps what fits no slot, `shard` is one visit.
+//! the core's states, `logs` keeps what fits no slot, `shard` is one visit, `several` and `each` are many.
 //!
 //! Proved by: memory/tests, testkit::contract
 
 mod board;
+mod each;
 mod hash;
 mod logs;
 mod room;
@@ -38,13 +39,14 @@ use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Heard, Listener, Push};
-use tollgate_core::store::{Heartbeat, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Store, StoreError};
 
 use self::board::MemoryBoard;
 use self::hash::{KeyHash, KeyHasher};
 use self::room::Room;
 use self::shape::Shapes;
 use self::shard::{Shard, Visitor, refusal_for_want_of_room};
+use self::table::Slots;
 use super::ears::Ears;
 use crate::clock::Clock;
 
@@ -93,7 +95,17 @@ pub struct MemoryStore {
 /// Its own cache lines, so that one shard's lock does not slow down its neighbour's.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Aligned(Mutex<Shard>);
+struct Aligned {
+    shard: Mutex<Shard>,
+    /// The shard's own, for whoever does not hold its lock.
+    slots: Arc<Slots>,
+}
+
+impl Aligned {
+    fn new(shard: Shard) -> Aligned {
+        Aligned { slots: Arc::clone(shard.slots()), shard: Mutex::new(shard) }
+    }
+}
 
 /// Settings of a [`MemoryStore`].
 #[derive(Debug, Clone)]
@@ -134,10 +146,16 @@ impl MemoryStore {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see Taking")]
     fn take_one(&self, check: &Check<'_>) -> Decision {
-        let visitor = self.visitor(check);
+        self.take_visitor(&self.visitor(check))
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
+    fn take_visitor(&self, visitor: &Visitor<'_>) -> Decision {
+        let check = visitor.check;
         let mut shard = self.shard(visitor.hash).lock();
         if let Algorithm::TokenBucket(bucket) = check.algorithm
-            && let Some(Plain { left, is_spent, was_full }) = shard.take_plain(&visitor, bucket)
+            && let Some(Plain { left, is_spent, was_full }) = shard.take_plain(visitor, bucket)
         {
             drop(shard);
             // A bucket that had filled up counts as absent, swept or not.
@@ -148,7 +166,7 @@ impl MemoryStore {
                 left.when_refused(bucket, check.cost, found)
             };
         }
-        self.take_any(shard, &visitor)
+        self.take_any(shard, visitor)
     }
 
     #[inline(never)]
@@ -194,7 +212,7 @@ impl MemoryStore {
     fn sweep(&self) {
         let turn = self.sweeps.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let now = self.clock.now();
-        self.shards[turn].0.lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
+        self.shards[turn].shard.lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
     }
 
     #[inline]
@@ -210,7 +228,7 @@ impl MemoryStore {
 
     #[inline]
     fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
-        &self.shards[self.shard_of(hash)].0
+        &self.shards[self.shard_of(hash)].shard
     }
 
     /// By the bits that slots do not keep. The number of shards is a power of two.
@@ -220,7 +238,7 @@ impl MemoryStore {
     }
 
     fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        self.shards[shard].0.lock()
+        self.shards[shard].shard.lock()
     }
 }
 
@@ -269,7 +287,7 @@ impl Builder {
         let shards = shards.map_or(usual.max(least), to_usize);
         let slots = slots_for(max_keys).div_ceil(shards);
         MemoryStore {
-            shards: (0..shards).map(|_| Aligned(Mutex::new(Shard::new(slots)))).collect(),
+            shards: (0..shards).map(|_| Aligned::new(Shard::new(slots))).collect(),
             hasher: KeyHasher::random(),
             clock,
             room: Room::new(max_keys, log_bytes_max),
@@ -318,6 +336,16 @@ impl Store for MemoryStore {
     #[inline]
     fn take(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Few<Decision>, StoreError>> + Send {
         Taking { store: self, checks }
+    }
+
+    #[inline]
+    fn take_each<'c>(
+        &self,
+        checks: impl Iterator<Item = Check<'c>> + Clone,
+        each: impl FnMut(&Decision),
+    ) -> AtOnce {
+        self.take_all(checks, each);
+        AtOnce::Done
     }
 
     async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {

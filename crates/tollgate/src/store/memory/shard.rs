@@ -4,6 +4,8 @@
 //! when a slot is swept can be seen in no answer. A take is written at once; where a later check
 //! of the same ask refuses, the caller undoes it before it lets go of the lock.
 
+use std::sync::Arc;
+
 use tollgate_core::algorithm::Algorithm;
 use tollgate_core::algorithm::token_bucket::{self, Plain, TokenBucket};
 use tollgate_core::check::Check;
@@ -14,7 +16,7 @@ use super::hash::KeyHash;
 use super::logs::Logs;
 use super::room::Room;
 use super::shape::{self, Held, Shape, Shapes};
-use super::table::{GROUP, Slot, Table};
+use super::table::{GROUP, Slot, Slots, Table};
 use crate::clock::Clock;
 
 /// Groups looked at for every newcomer once room is tight: up to seven go for one that comes.
@@ -72,6 +74,11 @@ impl Shard {
     /// A shard of at least `slots` slots.
     pub(super) fn new(slots: usize) -> Shard {
         Shard { table: Table::new(slots), shapes: Shapes::default(), cursor: 0, logs: Logs::default() }
+    }
+
+    /// The memory of its slots.
+    pub(super) fn slots(&self) -> &Arc<Slots> {
+        self.table.slots()
     }
 
     /// [`Shard::take`] for the most frequent case, with nothing to undo: a bucket that is there, and
