@@ -1,5 +1,7 @@
 //! The spine: one ask in, one verdict out, always.
 
+mod denied;
+
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -11,16 +13,17 @@ use parking_lot::Mutex;
 use tollgate_core::ask::{Ask, AskProblem, By, InlineLimit, Want};
 use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::Refund;
-use tollgate_core::decision::{Decision, Outcome, Verb};
+use tollgate_core::decision::{Decision, Verb};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role};
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{Store, StoreError};
+use tollgate_core::store::{Reach, Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
 use crate::clock;
+use crate::deny_cache::{self, DenyCache, Look, Queueing};
 use crate::fallback::Fallback;
 use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage, once};
 use crate::observe::{Observer, Operation, Silent};
@@ -46,6 +49,8 @@ struct Inner<S> {
     /// Held by whoever changes the policy or its overrides, so that neither undoes the other.
     swapping: Mutex<()>,
     store: S,
+    /// For a store that is shared.
+    deny_cache: Option<Arc<DenyCache>>,
     guard: Guard,
     fallback: Fallback,
     observer: Arc<dyn Observer>,
@@ -60,6 +65,7 @@ pub struct EngineBuilder<S> {
     on_outage: OnOutage,
     instances: u32,
     local: Option<MemoryStore>,
+    deny_cache: Option<deny_cache::Builder>,
     observer: Arc<dyn Observer>,
 }
 
@@ -91,6 +97,7 @@ impl<S: Store> Engine<S> {
             on_outage: OnOutage::default(),
             instances: 1,
             local: None,
+            deny_cache: Some(DenyCache::builder()),
             observer: Arc::new(Silent),
         }
     }
@@ -155,7 +162,10 @@ impl<S: Store> Engine<S> {
             let named = spent().zip(want.takes);
             refunds.extend(named.map(|(entry, take)| Refund { check: entry.check(), take: *take }));
         }
-        match inner.guard.run(Operation::Refund, inner.store.refund(&refunds)).await {
+        let answered = inner.guard.run(Operation::Refund, inner.store.refund(&refunds)).await;
+        // Whatever was answered: it may have been done.
+        self.eased(refunds.iter().map(|refund| refund.check.key));
+        match answered {
             Ok(refunded) => {
                 inner.observer.refunded(&refunded);
                 RefundAnswer::Done(refunded)
@@ -182,7 +192,9 @@ impl<S: Store> Engine<S> {
             return Ok(());
         }
         let call = self.inner.store.forget(&keys);
-        self.inner.guard.run(Operation::Forget, call).await.map_err(ForgetError::Store)
+        let answered = self.inner.guard.run(Operation::Forget, call).await;
+        self.eased(keys.iter().copied());
+        answered.map_err(ForgetError::Store)
     }
 
     /// Puts a notice on the board that all instances on this store see, or takes it down.
@@ -265,6 +277,11 @@ impl<S: Store> Engine<S> {
         &self.inner.store
     }
 
+    /// What remembers refusals, where the store is shared and this is not switched off.
+    pub fn deny_cache(&self) -> Option<&DenyCache> {
+        self.inner.deny_cache.as_deref()
+    }
+
     /// The memory that `local` decides from while the store is away.
     pub fn local(&self) -> &MemoryStore {
         self.inner.fallback.local()
@@ -308,6 +325,17 @@ impl<S: Store> Inner<S> {
         policy: &Policy,
         matched: &Matched<'_>,
     ) -> (Answer, Source, Few<Judged>) {
+        let mut asking = None;
+        // While the store is set aside what it said before is no answer.
+        if let Some(cache) =
+            self.deny_cache.as_deref().filter(|_| verb == Verb::Take && !self.guard.is_open())
+        {
+            match cache.look(&matched.enforced, Queueing::May) {
+                Look::Refused(checks) => return (Answer::Refused, Source::DenyCache, checks),
+                Look::Ask(mine) => asking = Some(mine),
+                Look::Queue(gate) => return Box::pin(self.after_another(cache, gate, policy, matched)).await,
+            }
+        }
         let checks = matched.checks();
         // Pinned here, so that handing the call on does not copy it.
         let answered = match verb {
@@ -315,11 +343,7 @@ impl<S: Store> Inner<S> {
             Verb::Peek => self.guard.run(Operation::Peek, pin!(self.store.peek(&checks))).await,
         };
         match answered {
-            Ok(decisions) => {
-                let is_refused = decisions.iter().any(|d| d.outcome != Outcome::Allowed);
-                let answer = if is_refused { Answer::Refused } else { Answer::Allowed };
-                (answer, Source::Store, judged(&matched.enforced, &decisions))
-            }
+            Ok(decisions) => self.as_decided(asking, matched, &decisions),
             Err(_) => Box::pin(self.fallback.decide(policy, &matched.enforced, verb == Verb::Peek)).await,
         }
     }
@@ -348,7 +372,8 @@ impl<S: Store> Inner<S> {
         checks.extend(noted.into_iter().map(Judged::blocked));
         // Only an ask that passes is counted by what watches it.
         let verb = if answer == Answer::Allowed { verb } else { Verb::Peek };
-        if !matched.advisory.is_empty() && !matches!(source, Source::Fallback(_)) {
+        // Nor is anybody sent for advice on what was refused without a trip.
+        if !matched.advisory.is_empty() && !matches!(source, Source::Fallback(_) | Source::DenyCache) {
             let mut advice = pin!(self.advise(verb, &matched.advisory));
             let advice = match once(advice.as_mut()).await {
                 Poll::Ready(advice) => Some(advice),
@@ -482,6 +507,13 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
+    /// What remembers the refusals of a store that is shared (65,536 of them); `None` remembers none.
+    #[must_use]
+    pub fn deny_cache(mut self, cache: Option<deny_cache::Builder>) -> Self {
+        self.deny_cache = cache;
+        self
+    }
+
     /// Who hears what happens.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -500,14 +532,20 @@ impl<S: Store> EngineBuilder<S> {
             on_outage,
             instances,
             local,
+            deny_cache,
             observer,
         } = self;
         observer.policy_swapped(&policy);
+        let deny_cache = deny_cache.filter(|_| store.reach() == Reach::Fleet).map(deny_cache::Builder::build);
+        if let Some(cache) = &deny_cache {
+            store.listen(Arc::<DenyCache>::clone(cache));
+        }
         let engine = Engine {
             inner: Arc::new(Inner {
                 policy: ArcSwap::from_pointee(policy),
                 swapping: Mutex::new(()),
                 store,
+                deny_cache,
                 guard: Guard::new(deadline, failures_to_open, Arc::clone(&observer)),
                 fallback: Fallback::new(local.unwrap_or_default(), on_outage, instances),
                 observer,

@@ -88,6 +88,17 @@ impl Guard {
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        self.run_within(operation, self.deadline, call).await
+    }
+
+    /// The same for at most `left`, for whoever has waited already.
+    #[inline]
+    pub async fn run_within<T>(
+        &self,
+        operation: Operation,
+        left: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let epoch = self.epoch.load(Ordering::Acquire);
         if is_open_in(epoch) {
             return Err(StoreError::Unreachable { why: "set aside after repeated failures".into() });
@@ -101,7 +112,7 @@ impl Guard {
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => None,
         };
-        self.settle(epoch, operation, failure, call).await
+        self.settle(epoch, operation, left, failure, call).await
     }
 
     /// How long a check waits.
@@ -122,8 +133,8 @@ impl Guard {
                 self.succeeded();
                 Ok(done)
             }
-            Poll::Ready(Err(error)) => self.settle(epoch, operation, Some(error), call).await,
-            Poll::Pending => self.settle(epoch, operation, None, call).await,
+            Poll::Ready(Err(error)) => self.settle(epoch, operation, self.deadline, Some(error), call).await,
+            Poll::Pending => self.settle(epoch, operation, self.deadline, None, call).await,
         };
         if result.is_ok() {
             self.close();
@@ -161,10 +172,11 @@ impl Guard {
         &self,
         epoch: u64,
         operation: Operation,
+        patience: Duration,
         failure: Option<StoreError>,
         call: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> Result<T, StoreError> {
-        let (started, result) = self.see_through(operation, self.deadline, failure, call).await;
+        let (started, result) = self.see_through(operation, patience, failure, call).await;
         match &result {
             Ok(_) => self.succeeded(),
             Err(error) => self.failed(epoch, started, error),

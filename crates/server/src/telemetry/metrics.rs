@@ -145,6 +145,7 @@ fn source_place(source: Source) -> usize {
         Source::DenyList => 4,
         Source::Shadow => 5,
         Source::Unlimited => 6,
+        Source::DenyCache => 7,
     }
 }
 

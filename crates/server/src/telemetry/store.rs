@@ -26,6 +26,12 @@ impl Collector for StoreFigures {
         let health = self.engine.health();
         let help = "Instances alive, as the last heartbeat saw them";
         out.gauge(names::INSTANCES, help, u64::from(health.instances))?;
+        if let Some(cache) = self.engine.deny_cache() {
+            let help = "Refusals of Redis remembered in this process";
+            out.gauge(names::DENY_CACHE_ENTRIES, help, cache.entries() as u64)?;
+            let help = "The most refusals of Redis remembered in this process";
+            out.gauge(names::DENY_CACHE_MAX_ENTRIES, help, cache.max_entries() as u64)?;
+        }
         match self.engine.store() {
             AnyStore::Memory(store) => memory(&mut out, store),
             AnyStore::Redis(store) => {
