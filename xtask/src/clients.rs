@@ -1,5 +1,6 @@
 //! What the real clients of the RESP door's tests need, from each one's own registry, into the target
-//! directory: the first time, and again when what they ask for has changed.
+//! directory: the first time, and again when what they ask for has changed. And envoyproxy/ratelimit, which a
+//! test asks the same as Tollgate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,6 +25,7 @@ const CLIENTS: &[Client] = &[
     Client { name: "node", asks: &["package.json", "package-lock.json"], install: node },
     Client { name: "go", asks: &["go.mod", "go.sum", "main.go"], install: go },
     Client { name: "java", asks: &["pom.xml"], install: java },
+    Client { name: "ratelimit", asks: &["go.mod", "go.sum", "main.go"], install: ratelimit },
 ];
 
 /// Installs what is not there yet, all at once: they wait for different servers.
@@ -46,13 +48,13 @@ fn one(client: &Client) -> Result<()> {
     // Written last, so that what was begun and not finished is begun again.
     let stamp = into.join("installed");
     if fs::read(&stamp).is_ok_and(|found| found == wanted) {
-        println!("  {name:<14} found (a client of the RESP door's tests)");
+        println!("  {name:<14} found (tests of the doors start it)");
         return Ok(());
     }
     let commands = install(&sources, &into)?;
     let shown: Vec<String> = commands.iter().map(command::show).collect();
     if command::is_set(INSTALLS_NOTHING) {
-        bail!("the {name} client is missing: run `{}` in {}", shown.join(" && "), sources.display());
+        bail!("{name} is missing: run `{}` in {}", shown.join(" && "), sources.display());
     }
     println!("  {name:<14} installing");
     for mut one in commands {
@@ -89,6 +91,19 @@ fn go(sources: &Path, into: &Path) -> Result<Vec<Command>> {
     build.env("GOMODCACHE", into.join("mod")).env("GOCACHE", into.join("cache")).env("CGO_ENABLED", "0");
     build.env("GOFLAGS", "-mod=readonly").args(["build", "-o"]).arg(into.join("throttle")).arg(".");
     Ok(vec![build])
+}
+
+fn ratelimit(sources: &Path, into: &Path) -> Result<Vec<Command>> {
+    let of = |words: &[&str]| -> Result<Command> {
+        let mut go = program("go", sources)?;
+        go.env("GOMODCACHE", into.join("mod")).env("GOCACHE", into.join("cache")).env("CGO_ENABLED", "0");
+        go.env("GOFLAGS", "-mod=readonly").args(words);
+        Ok(go)
+    };
+    let mut build = of(&["build", "-o"])?;
+    build.arg(into.join("ratelimit")).arg(".");
+    // Only the program is wanted: what it is built from is half a gigabyte.
+    Ok(vec![build, of(&["clean", "-modcache", "-cache"])?])
 }
 
 fn java(sources: &Path, into: &Path) -> Result<Vec<Command>> {

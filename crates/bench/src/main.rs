@@ -21,13 +21,14 @@ fn main() -> Result<()> {
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
         ["doors"] => doors::run().and_then(|()| resp::run()),
+        ["doors", "grpc"] => doors::run(),
         ["doors", "resp"] => resp::run(),
         ["http"] => http::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [resp] | bench http | bench policy"
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [grpc|resp] | bench http | bench policy"
         ),
     }
 }

@@ -17,6 +17,7 @@
 //!    [`address`] are what a question can say about a call.
 //! 7. [`store`]: the one seam between deciding and remembering; [`board`] is what instances leave there
 //!    for each other, [`push`] what they call out.
+//! 8. [`breaker`]: the state machine of a circuit breaker, for a fleet and for one instance.
 #![deny(clippy::float_arithmetic, clippy::arithmetic_side_effects)]
 
 pub mod address;
@@ -24,6 +25,7 @@ pub mod algorithm;
 pub mod ask;
 pub mod attributes;
 pub mod board;
+pub mod breaker;
 pub mod check;
 pub mod decision;
 pub mod few;

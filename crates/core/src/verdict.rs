@@ -41,6 +41,8 @@ pub enum Source {
     Store,
     /// What the store refused less than a second ago, and would still.
     DenyCache,
+    /// Tokens this instance had taken ahead, or the news that there were none to take.
+    Lease,
     /// The rule's `on_outage`, because the store did not answer.
     Fallback(OnOutage),
     /// A list or an override that refuses, whatever has been spent.
@@ -53,9 +55,10 @@ pub enum Source {
 
 impl Source {
     /// Every source, for metrics.
-    pub const ALL: [Source; 8] = [
+    pub const ALL: [Source; 9] = [
         Source::Store,
         Source::DenyCache,
+        Source::Lease,
         Source::Fallback(OnOutage::Allow),
         Source::Fallback(OnOutage::Deny),
         Source::Fallback(OnOutage::Local),
@@ -69,6 +72,7 @@ impl Source {
         match self {
             Source::Store => "store",
             Source::DenyCache => "deny-cache",
+            Source::Lease => "lease",
             Source::Fallback(_) => "fallback",
             Source::DenyList => "deny-list",
             Source::Shadow => "shadow",

@@ -43,6 +43,9 @@ use crate::worker::Worker;
 /// The admin door serves people and probes; it needs few connections.
 const ADMIN_CONNECTIONS_MAX: usize = 256;
 
+/// How long leases are given back after the drain. Those that are not are over within a second.
+const LEASES_BACK_WITHIN: Duration = Duration::from_secs(1);
+
 /// Why the server did not start, or ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -171,6 +174,7 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
     let grpc = served.grpc(grpc, &opening(config, config.listen.proxies.clone(), grpc_tls), &also);
     let resp = served.resp(resp, &opening(config, Proxies::default(), resp_tls));
     let mut workers = served.workers([http, grpc, resp])?;
+    let leasing = engine.clone();
     if let Some(Bound { endpoint, listeners, file }) = admin {
         files.extend(file);
         let about = About {
@@ -208,6 +212,10 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
         at = first_to_end(&mut workers) => Some(workers.swap_remove(at)),
     };
     drain(config, &life, &mut signals, workers).await;
+    // After the last ask: what was taken ahead and not spent belongs to the other instances.
+    if tokio::time::timeout(LEASES_BACK_WITHIN, leasing.close()).await.is_err() {
+        tracing::warn!("not all leases were given back in time");
+    }
     match ended_early {
         None => Ok(()),
         Some(worker) => {

@@ -97,6 +97,10 @@ async fn the_files_decide_over_grpc_and_json_alike() {
     let other = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"tenant","value":"b"}],
         "hits_addend":"2","limit":{"requests_per_unit":3,"unit":"DAY"}}]}"#;
     assert_eq!(server.post("/json", other).await.json()["statuses"][0]["limitRemaining"], 1);
+    // In proto3 JSON null is the same as nothing.
+    let nulls = r#"{"domain":"shop","hitsAddend":null,"descriptors":[{"entries":[{"key":"tenant","value":null}],
+        "hitsAddend":null,"limit":null,"isNegativeHits":null},{"entries":null}]}"#;
+    assert_eq!(server.post("/json", nulls).await.json()["statuses"][0]["limitRemaining"], 1);
     for bad in [
         "{}",
         "x",
@@ -222,6 +226,28 @@ async fn a_swapped_link_reloads_a_bad_file_changes_nothing_and_nothing_is_refill
     assert_eq!((limit.requests_per_unit, limit.unit), (4, 0), "a window that Envoy has no name for");
 }
 
+/// A ConfigMap as Kubernetes mounts it: each file is a link through `..data`, which is swapped.
+#[tokio::test]
+async fn a_config_map_is_read_again_when_kubernetes_swaps_it() {
+    let place = TempDir::new().unwrap();
+    let swap = |version: &str, text: &str| {
+        fs::create_dir(place.path().join(version)).unwrap();
+        fs::write(place.path().join(version).join("shop.yaml"), text).unwrap();
+        symlink(version, place.path().join("..data_tmp")).unwrap();
+        fs::rename(place.path().join("..data_tmp"), place.path().join("..data")).unwrap();
+    };
+    swap("..2026_11_15_1", LIMITS);
+    symlink("..data/shop.yaml", place.path().join("shop.yaml")).unwrap();
+    let server = Server::start_with(&["--envoy-config", text(place.path())]).await;
+    assert!(server.child.output().contains("2 limits of 1 domains"), "each file is read once");
+    let caller = Caller::connect(server.grpc).await;
+    assert_eq!(caller.one("shop", &[("tenant", "acme")]).await.1.limit_remaining, 1);
+    swap("..2026_11_15_2", &LIMITS.replace("requests_per_unit: 2", "requests_per_unit: 20"));
+    limit_becomes(&caller, 20).await;
+    fs::remove_dir_all(place.path().join("..2026_11_15_1")).unwrap();
+    assert_eq!(caller.one("shop", &[("tenant", "acme")]).await.1.limit_remaining, 18);
+}
+
 #[tokio::test]
 async fn a_start_with_bad_files_or_settings_is_refused_with_all_of_them() {
     let place = TempDir::new().unwrap();
@@ -232,6 +258,25 @@ async fn a_start_with_bad_files_or_settings_is_refused_with_all_of_them() {
     assert!(output.contains("a.yaml:2:1: x: unknown field") && output.contains("b.yaml:2:15"), "{output}");
     let (code, output) = refused(&["--envoy-config", "/nonexistent"]).await;
     assert!(code == 2 && output.contains("cannot read /nonexistent"), "{output}");
+}
+
+#[test]
+fn files_are_checked_without_starting_anything() {
+    let place = TempDir::new().unwrap();
+    let check = |limits: &str| {
+        fs::write(place.path().join("shop.yaml"), limits).unwrap();
+        let mut command = tollgate(&["check", "--envoy-config", text(place.path())]);
+        let output = command.env("STATSD_HOST", "x").output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (code, said) = check(LIMITS);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("2 limits of 1 domain, ") && said.contains("STATSD_HOST is not understood"),
+        "{said}"
+    );
+    let (code, said) = check(&LIMITS.replace("unit: hour", "unit: fortnight"));
+    assert!(code == Some(2) && said.contains("shop.yaml:5:"), "{code:?} {said}");
 }
 
 #[tokio::test]

@@ -82,6 +82,8 @@ async fn state_is_by_key_alone_and_a_changed_limit_keeps_it() {
     // Half full stays half full: twice as large, of another rate and period, under another command.
     client.expect("CL.THROTTLE k 19 20 72000 0", &five([0, 20, 10, -1, 36_000])).await;
     client.expect("GCRA k 9 10 36000 TOKENS 1", &five([0, 10, 4, -1, 21_600])).await;
+    client.expect("DEL k \"\"", "-ERR key is empty: say whose limit it is\r\n").await;
+    client.expect("CL.THROTTLE k 9 10 36000 0", &five([0, 10, 4, -1, 21_600])).await;
     client.expect("DEL k other", ":2\r\n").await;
     client.expect("CL.THROTTLE k 9 10 36000 0", &five([0, 10, 10, -1, 0])).await;
 }

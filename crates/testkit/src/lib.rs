@@ -31,7 +31,7 @@ pub use eventually::eventually;
 pub use front::{Front, FrontPlaces, FrontProgram};
 pub use process::{Child, free_port};
 pub use proxy::ChaosProxy;
-pub use redis::{RedisClient, RedisServer, Reply, ReplyError};
+pub use redis::{Program, RedisClient, RedisCluster, RedisServer, Reply, ReplyError, SentinelGroup, slot_of};
 
 /// A key prefix that no other call returns, in this process or another: `test-1f3a-0-9c41d2e07b65f813`.
 ///

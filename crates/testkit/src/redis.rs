@@ -5,13 +5,17 @@
 //! TLS, demands a password, or has just shut out the very user under test.
 
 mod client;
+mod cluster;
 mod launch;
+mod program;
 mod reply;
+mod sentinel;
 
 use std::{
     fmt,
-    net::{Ipv4Addr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,8 +24,11 @@ use tokio::time;
 
 pub use self::{
     client::RedisClient,
+    cluster::{ClusterBuilder, RedisCluster, slot_of},
     launch::RedisBuilder,
+    program::Program,
     reply::{Reply, ReplyError},
+    sentinel::{SentinelBuilder, SentinelGroup},
 };
 use crate::{ClockShim, eventually::PATIENCE, process::Child};
 
@@ -33,7 +40,8 @@ pub struct RedisServer {
     port: u16,
     scheme: Scheme,
     password: Option<String>,
-    clock: Option<ClockShim>,
+    clock: Option<Arc<ClockShim>>,
+    place: launch::Place,
     directory: TempDir,
 }
 
@@ -49,6 +57,10 @@ enum Scheme {
 const ADMIN_USER: &str = "testkit-admin";
 const ADMIN_PASSWORD: &str = "testkit-admin-password";
 
+/// The user that replicas, Sentinels and other nodes come in by, so that a test can shut out them alone.
+const PEER_USER: &str = "testkit-peer";
+const PEER_PASSWORD: &str = "testkit-peer-password";
+
 impl RedisServer {
     /// Starts a server with nothing switched on: no password, no persistence, plain TCP.
     pub async fn start() -> RedisServer {
@@ -62,7 +74,7 @@ impl RedisServer {
 
     /// Where it listens for TCP, or for TLS if it was started with that.
     pub fn address(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (self.place.address, self.port).into()
     }
 
     /// The port of [`RedisServer::address`]. It stays the same over a restart.
@@ -114,7 +126,7 @@ impl RedisServer {
 
     /// Its wall clock. Panics unless started with [`RedisBuilder::clock_shim`].
     pub fn clock(&self) -> &ClockShim {
-        self.clock.as_ref().expect("this server runs on the real clock: start it with .clock_shim()")
+        self.clock.as_deref().expect("this server runs on the real clock: start it with .clock_shim()")
     }
 
     /// Freezes the process: connections stay open and nothing answers. Returns when it has stopped.
@@ -136,7 +148,7 @@ impl RedisServer {
     /// comes back with its data if it was started with [`RedisBuilder::aof`], and empty otherwise.
     pub async fn restart(&mut self) {
         self.child.kill();
-        self.child = launch::relaunch(&self.directory, self.clock.as_ref()).await;
+        self.child = launch::relaunch(&self.directory, &self.place, self.clock.as_deref()).await;
     }
 
     /// Opens a connection that may do everything, whatever is done to users and passwords.
@@ -170,6 +182,18 @@ impl RedisServer {
             }
             time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Cuts it off from its replicas and from the Sentinels, and from nobody else: clients come in as before.
+    /// The default user must be off, or its peers come in as that.
+    pub async fn cut_off(&self) {
+        self.command(&["ACL", "SETUSER", PEER_USER, "off"]).await;
+        self.command(&["CLIENT", "KILL", "USER", PEER_USER]).await;
+    }
+
+    /// Lets them in again.
+    pub async fn join_again(&self) {
+        self.command(&["ACL", "SETUSER", PEER_USER, "on"]).await;
     }
 
     fn fail(&self, problem: &str) -> ! {

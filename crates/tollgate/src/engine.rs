@@ -1,6 +1,7 @@
 //! The spine: one ask in, one verdict out, always.
 
 mod denied;
+mod leasing;
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -16,18 +17,20 @@ use tollgate_core::check::Refund;
 use tollgate_core::decision::{Decision, Verb};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
-use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role};
+use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role, Rule};
 use tollgate_core::push::{Listener, Push};
 use tollgate_core::store::{Reach, Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
-use crate::clock;
+use crate::clock::{self, Clock};
 use crate::deny_cache::{self, DenyCache, Look, Queueing};
 use crate::fallback::Fallback;
 use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage, once};
+use crate::lease::Leases;
 use crate::observe::{Observer, Operation, Silent};
 use crate::store::memory::MemoryStore;
+use leasing::Leased;
 
 /// How often a healthy store hears from this instance.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
@@ -53,6 +56,7 @@ struct Inner<S> {
     deny_cache: Option<Arc<DenyCache>>,
     guard: Guard,
     fallback: Fallback,
+    leases: Leases,
     observer: Arc<dyn Observer>,
 }
 
@@ -66,6 +70,7 @@ pub struct EngineBuilder<S> {
     instances: u32,
     local: Option<MemoryStore>,
     deny_cache: Option<deny_cache::Builder>,
+    clock: Clock,
     observer: Arc<dyn Observer>,
 }
 
@@ -98,6 +103,7 @@ impl<S: Store> Engine<S> {
             instances: 1,
             local: None,
             deny_cache: Some(DenyCache::builder()),
+            clock: Clock::system(),
             observer: Arc::new(Silent),
         }
     }
@@ -130,7 +136,7 @@ impl<S: Store> Engine<S> {
     }
 
     async fn judge(&self, verb: Verb, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
-        let inner = &*self.inner;
+        let inner = &self.inner;
         let matched = policy.matched(ask);
         let (answer, source, checks) = match &matched {
             Err(problem) => (Answer::Invalid(problem.clone()), Source::Unlimited, Few::Many(Vec::new())),
@@ -164,7 +170,7 @@ impl<S: Store> Engine<S> {
         }
         let answered = inner.guard.run(Operation::Refund, inner.store.refund(&refunds)).await;
         // Whatever was answered: it may have been done.
-        self.eased(refunds.iter().map(|refund| refund.check.key));
+        self.inner.eased(refunds.iter().map(|refund| refund.check.key));
         match answered {
             Ok(refunded) => {
                 inner.observer.refunded(&refunded);
@@ -193,7 +199,9 @@ impl<S: Store> Engine<S> {
         }
         let call = self.inner.store.forget(&keys);
         let answered = self.inner.guard.run(Operation::Forget, call).await;
-        self.eased(keys.iter().copied());
+        // Last: a lease that was taken in between is of what was forgotten.
+        self.inner.leases.forget(&keys);
+        self.inner.eased(keys.iter().copied());
         answered.map_err(ForgetError::Store)
     }
 
@@ -254,6 +262,7 @@ impl<S: Store> Engine<S> {
         let policy = Arc::new(policy.with_overrides(overrides));
         self.inner.observer.policy_swapped(&policy);
         self.inner.policy.store(policy);
+        self.inner.give_back_aside(self.inner.leases.revoke_all());
     }
 
     /// Puts other overrides in force, as one, beside the policy that is.
@@ -261,6 +270,7 @@ impl<S: Store> Engine<S> {
         let _turn = self.inner.swapping.lock();
         let policy = self.inner.policy.load().with_overrides(overrides);
         self.inner.policy.store(Arc::new(policy));
+        self.inner.give_back_aside(self.inner.leases.revoke_all());
     }
 
     /// How the engine is doing.
@@ -287,9 +297,26 @@ impl<S: Store> Engine<S> {
         self.inner.fallback.local()
     }
 
-    /// Shows this instance alive to the others, and finds the store again when it was set aside.
-    /// Runs until the engine is dropped; [`EngineBuilder::build`] starts it where it can.
+    /// How many keys this instance holds leases on.
+    pub fn leases(&self) -> usize {
+        self.inner.leases.active()
+    }
+
+    /// Gives back what is held on lease, and takes no lease any more: for the end of a process. Asks are
+    /// still answered, by the store.
+    pub async fn close(&self) {
+        self.inner.give_back(self.inner.leases.close()).await;
+    }
+
+    /// Shows this instance alive to the others, finds the store again when it was set aside, and gives
+    /// back leases that nobody needs. Runs until the engine is dropped; [`EngineBuilder::build`] starts
+    /// it where it can.
     pub async fn watch(watched: WeakEngine<S>) {
+        let leases = Inner::sweep_leases(WeakEngine { inner: Weak::clone(&watched.inner) });
+        tokio::join!(Engine::beat(watched), leases);
+    }
+
+    async fn beat(watched: WeakEngine<S>) {
         loop {
             let Some(inner) = watched.inner.upgrade() else { return };
             let beat = inner.guard.probe(Operation::Heartbeat, inner.store.heartbeat()).await;
@@ -320,11 +347,20 @@ impl<S: Store> Engine<S> {
 impl<S: Store> Inner<S> {
     /// What must pass: decided by the store, or by each rule's `on_outage`.
     async fn enforce(
-        &self,
+        self: &Arc<Self>,
         verb: Verb,
         policy: &Policy,
         matched: &Matched<'_>,
     ) -> (Answer, Source, Few<Judged>) {
+        let mut patience = self.guard.deadline();
+        if let (Verb::Take, Few::One(entry)) = (verb, &matched.enforced)
+            && let Some(lease) = policy.rule_of(entry.origin).and_then(Rule::lease)
+        {
+            match self.leased(entry, lease).await {
+                Leased::Answered(answered) => return answered,
+                Leased::Ask(left) => patience = left,
+            }
+        }
         let mut asking = None;
         // While the store is set aside what it said before is no answer.
         if let Some(cache) =
@@ -333,13 +369,19 @@ impl<S: Store> Inner<S> {
             match cache.look(&matched.enforced, Queueing::May) {
                 Look::Refused(checks) => return (Answer::Refused, Source::DenyCache, checks),
                 Look::Ask(mine) => asking = Some(mine),
-                Look::Queue(gate) => return Box::pin(self.after_another(cache, gate, policy, matched)).await,
+                Look::Queue(gate) => {
+                    return Box::pin(self.after_another(cache, gate, policy, matched, patience)).await;
+                }
             }
         }
         let checks = matched.checks();
         // Pinned here, so that handing the call on does not copy it.
         let answered = match verb {
-            Verb::Take => self.guard.run(Operation::Take, pin!(self.store.take(&checks))).await,
+            _ if patience.is_zero() => Err(StoreError::TimedOut { waited: self.guard.deadline() }),
+            Verb::Take => {
+                let call = pin!(self.store.take(&checks));
+                self.guard.run_within(Operation::Take, patience, call).await
+            }
             Verb::Peek => self.guard.run(Operation::Peek, pin!(self.store.peek(&checks))).await,
         };
         match answered {
@@ -350,7 +392,7 @@ impl<S: Store> Inner<S> {
 
     /// An ask that meets a list, or a rule that only watches, or no rule at all.
     async fn with_advice(
-        &self,
+        self: &Arc<Self>,
         verb: Verb,
         policy: &Policy,
         matched: &Matched<'_>,
@@ -514,6 +556,13 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
+    /// What lease times are measured by: the machine's clock, unless a test moves one of its own.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// Who hears what happens.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
@@ -533,6 +582,7 @@ impl<S: Store> EngineBuilder<S> {
             instances,
             local,
             deny_cache,
+            clock,
             observer,
         } = self;
         observer.policy_swapped(&policy);
@@ -548,6 +598,7 @@ impl<S: Store> EngineBuilder<S> {
                 deny_cache,
                 guard: Guard::new(deadline, failures_to_open, Arc::clone(&observer)),
                 fallback: Fallback::new(local.unwrap_or_default(), on_outage, instances),
+                leases: Leases::new(clock),
                 observer,
             }),
         };

@@ -91,12 +91,11 @@ impl Guard {
         self.run_within(operation, self.deadline, call).await
     }
 
-    /// The same for at most `left`, for whoever has waited already.
-    #[inline]
+    /// The same for a caller that has waited already, and has only so long left.
     pub async fn run_within<T>(
         &self,
         operation: Operation,
-        left: Duration,
+        patience: Duration,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let epoch = self.epoch.load(Ordering::Acquire);
@@ -112,7 +111,7 @@ impl Guard {
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => None,
         };
-        self.settle(epoch, operation, left, failure, call).await
+        self.settle(epoch, operation, patience, failure, call).await
     }
 
     /// How long a check waits.

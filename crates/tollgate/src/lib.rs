@@ -43,6 +43,7 @@ pub mod fallback;
 pub mod guard;
 #[cfg(feature = "http")]
 pub mod identity;
+mod lease;
 #[cfg(feature = "tower")]
 pub mod middleware;
 pub mod observe;

@@ -23,6 +23,9 @@ pub trait Observer: Send + Sync + 'static {
     /// The guard opened or closed.
     fn guard_changed(&self, _change: &GuardChange<'_>) {}
 
+    /// Tokens were taken ahead for a hot key, or let go of unspent.
+    fn leased(&self, _change: &LeaseChange) {}
+
     /// A new policy is in force.
     fn policy_swapped(&self, _policy: &Policy) {}
 }
@@ -85,6 +88,26 @@ impl Operation {
             Operation::Publish => "publish",
         }
     }
+}
+
+/// Tokens of a lease came or went, other than by being spent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeaseChange {
+    /// So many were taken ahead.
+    Taken {
+        /// How many.
+        tokens: u32,
+    },
+    /// So many were not spent, and the store took them back, all or in part.
+    Returned {
+        /// How many.
+        tokens: u32,
+    },
+    /// So many were not spent, and it was too late to give them back.
+    Expired {
+        /// How many.
+        tokens: u32,
+    },
 }
 
 /// The guard opened or closed.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use testkit::{RedisServer, TestTime, store_contract};
+use testkit::{ClockShim, RedisServer, SentinelGroup, TestTime, store_contract};
 use tollgate::Micros;
 use tollgate::clock::Clock;
 use tollgate::store::AnyStore;
@@ -66,8 +66,31 @@ async fn redis_keeps_the_contract_hash_by_script() {
 
 async fn redis_keeps_the_contract(layout: Layout, functions: bool) {
     let server = RedisServer::builder().clock_shim().start().await;
-    server.clock().freeze_at_us(i64::try_from(START_US).expect("a time of this millennium"));
-    let mut config = RedisConfig::new(RedisUrl::parse(&server.url()).expect("a URL of testkit's"));
+    freeze(server.clock());
+    keeps_the_contract(&server.url(), layout, functions, server.clock()).await;
+}
+
+/// A primary that replicates to two others and is watched: nothing else about it is different. Its clock leaps by
+/// hours, which nobody may take for silence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_behind_sentinels_keeps_the_contract() {
+    let clock = Arc::new(ClockShim::new());
+    let group = SentinelGroup::builder()
+        .on_clock(Arc::clone(&clock))
+        .arg("repl-timeout", "1000000")
+        .down_after(Duration::from_hours(1))
+        .start()
+        .await;
+    freeze(&clock);
+    keeps_the_contract(&group.url(), Layout::Packed, true, &clock).await;
+}
+
+fn freeze(clock: &ClockShim) {
+    clock.freeze_at_us(i64::try_from(START_US).expect("a time of this millennium"));
+}
+
+async fn keeps_the_contract(url: &str, layout: Layout, functions: bool, clock: &ClockShim) {
+    let mut config = RedisConfig::new(RedisUrl::parse(url).expect("a URL of testkit's"));
     config.layout = layout;
     config.functions = functions;
     config.pool_size = 4;
@@ -77,5 +100,5 @@ async fn redis_keeps_the_contract(layout: Layout, functions: bool) {
     config.write_timeout = Duration::from_secs(20);
     config.dial_timeout = Duration::from_secs(20);
     let store = Arc::new(RedisStore::new(config).expect("no TLS to go wrong"));
-    store_contract(&store, server.clock()).await;
+    store_contract(&store, clock).await;
 }

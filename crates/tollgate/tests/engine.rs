@@ -10,6 +10,8 @@ mod advice;
 mod asks;
 #[path = "engine/guarded.rs"]
 mod guarded;
+#[path = "engine/leasing.rs"]
+mod leasing;
 #[path = "engine/outage.rs"]
 mod outage;
 #[path = "engine/stand.rs"]

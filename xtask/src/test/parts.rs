@@ -110,9 +110,19 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["faults"]) },
     },
     Part {
+        name: "sentinel",
+        why: "the primary is followed, whatever becomes of the old one",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["sentinel"]) },
+    },
+    Part {
         name: "fleet",
         why: "many processes on one Redis admit what one would",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["fleet"]) },
+    },
+    Part {
+        name: "lease",
+        why: "tokens taken ahead keep to their bound, and come back",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["leases"]) },
     },
     Part {
         name: "door",

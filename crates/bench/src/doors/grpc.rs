@@ -1,10 +1,11 @@
-//! Envoy's question over gRPC: 8 connections with 32 streams each, keys drawn from 10 000.
+//! Envoy's question over gRPC, and throttlecrab's: 8 connections with 32 streams each, keys drawn from 10 000.
 //!
 //! The client is h2 itself and writes its messages out beforehand, so that it does not stand in the way of
 //! what it measures.
 
 use std::cell::Cell;
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,17 +17,81 @@ use tokio::net::TcpStream;
 
 const CONNECTIONS: usize = 8;
 const STREAMS: usize = 32;
-/// Per round: more than a second of the server's time, of which we read hundredths.
-const REQUESTS: u64 = 300_000;
 const KEYS: usize = 10_000;
 
-const PATH: &str = "http://bench/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const ENVOY: &str = "http://bench/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+const THROTTLECRAB: &str = "http://bench/throttlecrab.RateLimiter/Throttle";
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asked {
+    /// Envoy's question.
+    Envoy,
+    /// The same of a server that takes its time.
+    EnvoyOfPeer,
+    /// throttlecrab's own.
+    Throttlecrab,
+}
+
+impl Asked {
+    /// How often in a round: nearly a second of the server's time, of which we read hundredths.
+    fn times(self) -> u64 {
+        match self {
+            Asked::Envoy => 150_000,
+            Asked::Throttlecrab => 75_000,
+            Asked::EnvoyOfPeer => 15_000,
+        }
+    }
+
+    fn path(self) -> &'static str {
+        match self {
+            Asked::Envoy | Asked::EnvoyOfPeer => ENVOY,
+            Asked::Throttlecrab => THROTTLECRAB,
+        }
+    }
+
+    /// The question about one key, in gRPC's frame.
+    fn message(self, key: usize) -> Bytes {
+        let field = |number: u8, bytes: &[u8]| {
+            let length = u8::try_from(bytes.len()).expect("everything here is short");
+            [&[number << 3 | 2, length], bytes].concat()
+        };
+        let user = format!("user:{key}");
+        let message = match self {
+            // {domain: "bench", descriptors: [{entries: [{key: "user", value: "user:N"}]}]}
+            Asked::Envoy | Asked::EnvoyOfPeer => {
+                let entry = [field(1, b"user"), field(2, user.as_bytes())].concat();
+                [field(1, b"bench"), field(2, &field(1, &entry))].concat()
+            }
+            // {key: "user:N", max_burst: 100, count_per_period: 100, period: 1, quantity: 1}
+            Asked::Throttlecrab => {
+                [&field(1, user.as_bytes())[..], &[16, 100, 24, 100, 32, 1, 40, 1]].concat()
+            }
+        };
+        let length = u32::try_from(message.len()).expect("everything here is short");
+        Bytes::from([&[0][..], &length.to_be_bytes(), &message].concat())
+    }
+
+    /// What an answer has at least if a limit was met.
+    fn answer_bytes(self) -> usize {
+        match self {
+            // A status with a limit has more than its codes.
+            Asked::Envoy | Asked::EnvoyOfPeer => 16,
+            // Behind the frame, a limit.
+            Asked::Throttlecrab => 5 + 2,
+        }
+    }
+}
+
+const FOLDER: &str = "ratelimit/config";
 
 /// What the servers are configured with; gone with the value.
 #[derive(Debug)]
 pub(super) struct Files {
     rules: NamedTempFile,
     envoy: TempDir,
+    /// The folder in it.
+    limits: PathBuf,
 }
 
 impl Files {
@@ -37,23 +102,31 @@ impl Files {
             b"rules: [{name: user, when: {domain: bench}, key: '{descriptor.user}', limit: 100/s, burst: 200}]\n",
         )?;
         let envoy = TempDir::new()?;
+        // Where envoyproxy/ratelimit looks for it.
+        std::fs::create_dir_all(envoy.path().join(FOLDER))?;
         let limits =
             "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 100}}]\n";
-        std::fs::write(envoy.path().join("bench.yaml"), limits)?;
-        Ok(Files { rules, envoy })
+        std::fs::write(envoy.path().join(FOLDER).join("bench.yaml"), limits)?;
+        let limits = envoy.path().join(FOLDER);
+        Ok(Files { rules, envoy, limits })
+    }
+
+    /// Where the folder of limits is.
+    pub(super) fn root(&self) -> &Path {
+        self.envoy.path()
     }
 
     /// The servers to measure, each by its name and arguments.
     pub(super) fn servers(&self) -> Vec<(&'static str, Vec<&str>)> {
         let rules = self.rules.path().to_str().unwrap_or_default();
-        let envoy = self.envoy.path().to_str().unwrap_or_default();
+        let envoy = self.limits.to_str().unwrap_or_default();
         vec![
             (
-                "gRPC RLS, 8 connections × 32 streams, envoyproxy/ratelimit's YAML",
+                "Tollgate `ShouldRateLimit`, memory, 1 worker, envoyproxy/ratelimit's YAML",
                 vec!["--workers", "1", "--envoy-config", envoy],
             ),
             (
-                "gRPC RLS, 8 connections × 32 streams, a rule of the policy",
+                "Tollgate `ShouldRateLimit`, memory, 1 worker, a rule of the policy",
                 vec!["--workers", "1", "--config", rules],
             ),
         ]
@@ -61,12 +134,12 @@ impl Files {
 }
 
 /// Asks for one round; says how many were answered.
-pub(super) fn load(address: &str) -> Result<u64> {
+pub(super) fn load(address: &str, asked: Asked) -> Result<u64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let messages: Rc<Vec<Bytes>> = Rc::new((0..KEYS).map(message).collect());
+    let messages: Rc<Vec<Bytes>> = Rc::new((0..KEYS).map(|key| asked.message(key)).collect());
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        let left = Rc::new(Cell::new(REQUESTS));
+        let left = Rc::new(Cell::new(asked.times()));
         let mut streams = Vec::new();
         for _ in 0..CONNECTIONS {
             let stream = TcpStream::connect(address).await?;
@@ -80,7 +153,7 @@ pub(super) fn load(address: &str) -> Result<u64> {
                     while left.get() > 0 {
                         left.set(left.get() - 1);
                         let at = usize::try_from(left.get()).unwrap_or(0) * 7919 % KEYS;
-                        send = ask(send, messages[at].clone()).await?;
+                        send = ask(send, asked, messages[at].clone()).await?;
                     }
                     anyhow::Ok(())
                 }));
@@ -89,14 +162,15 @@ pub(super) fn load(address: &str) -> Result<u64> {
         for stream in streams {
             stream.await??;
         }
-        Ok(REQUESTS)
+        Ok(asked.times())
     })
 }
 
 /// One call, to its trailers.
-async fn ask(send: SendRequest<Bytes>, message: Bytes) -> Result<SendRequest<Bytes>> {
+async fn ask(send: SendRequest<Bytes>, asked: Asked, message: Bytes) -> Result<SendRequest<Bytes>> {
     let mut send = send.ready().await?;
-    let request = Request::post(PATH).header("content-type", "application/grpc").header("te", "trailers");
+    let request =
+        Request::post(asked.path()).header("content-type", "application/grpc").header("te", "trailers");
     let (answer, mut stream) = send.send_request(request.body(())?, false)?;
     stream.send_data(message, true)?;
     let mut body = answer.await?.into_body();
@@ -108,19 +182,6 @@ async fn ask(send: SendRequest<Bytes>, message: Bytes) -> Result<SendRequest<Byt
     }
     let trailers = body.trailers().await?.context("there are no trailers")?;
     ensure!(trailers.get("grpc-status").is_some_and(|status| status == "0"), "refused: {trailers:?}");
-    // A status with a limit has more than its codes.
-    ensure!(length > 15, "no limit was met");
+    ensure!(length >= asked.answer_bytes(), "no limit was met: {length} bytes");
     Ok(send)
-}
-
-/// `{domain: "bench", descriptors: [{entries: [{key: "user", value: "user:N"}]}]}`, in gRPC's frame.
-fn message(key: usize) -> Bytes {
-    let field = |number: u8, bytes: &[u8]| {
-        let length = u8::try_from(bytes.len()).expect("everything here is short");
-        [&[number << 3 | 2, length], bytes].concat()
-    };
-    let entry = [field(1, b"user"), field(2, format!("user:{key}").as_bytes())].concat();
-    let request = [field(1, b"bench"), field(2, &field(1, &entry))].concat();
-    let length = u32::try_from(request.len()).expect("everything here is short");
-    Bytes::from([&[0][..], &length.to_be_bytes(), &request].concat())
 }

@@ -104,6 +104,25 @@ impl Algorithm {
         FixedWindow::by_calendar(limit, calendar).map(Algorithm::FixedWindow)
     }
 
+    /// The same limit, of which tokens may be taken ahead that are spent within `lease`. Only a log has to
+    /// know.
+    #[must_use]
+    pub fn leased(self, lease: Micros) -> Algorithm {
+        match self {
+            Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.leased(lease)),
+            other => other,
+        }
+    }
+
+    /// The same limit, for a take of tokens ahead.
+    #[must_use]
+    pub fn ahead(&self) -> Algorithm {
+        match self {
+            Algorithm::SlidingLog(log) => Algorithm::SlidingLog(log.ahead()),
+            other => other.clone(),
+        }
+    }
+
     /// Which of the four.
     #[inline]
     pub fn kind(&self) -> Kind {
@@ -156,7 +175,8 @@ impl Algorithm {
     pub fn time_to_whole(&self) -> Micros {
         match self {
             Algorithm::TokenBucket(bucket) => bucket.time_to_full(),
-            Algorithm::SlidingLog(log) => log.span(),
+            // What is taken ahead counts from the end of its lease on.
+            Algorithm::SlidingLog(log) => log.span() + log.lease(),
             // The count of one window still weighs on the next.
             Algorithm::SlidingWindow(window) => window.span() + window.span(),
             Algorithm::FixedWindow(window) => match window.windows() {

@@ -4,6 +4,10 @@
 //! construction. Only admitted calls are recorded: recording refused ones too, as is often done,
 //! keeps an insistent client out for ever.
 //!
+//! Tokens taken ahead (a lease) are booked at the end of the time they may be spent in, and everything
+//! booked counts, however far ahead it lies. So whenever they are spent, any window holds at most the
+//! limit; what that costs is that each of them counts for the lease time longer than it had to.
+//!
 //! Twin:      tollgate/scripts/sliding_log.lua
 //! Model:     tests/models/sliding_log.rs
 //! Proved by: tests/algorithms.rs, tollgate/tests/twins.rs
@@ -22,6 +26,10 @@ pub const LIMIT_MAX: u32 = 10_000;
 pub struct SlidingLog {
     pub(super) limit: u32,
     pub(super) span: Micros,
+    /// How far ahead of the clock entries may be booked: no clock that stepped back, up to there.
+    pub(super) lease: Micros,
+    /// How far ahead this one books.
+    pub(super) ahead: Micros,
 }
 
 /// The admitted instants of one key, oldest first.
@@ -59,7 +67,29 @@ impl SlidingLog {
         if limit > max {
             return Err(LimitError::LogTooLong { limit, max });
         }
-        Ok(SlidingLog { limit, span: rate.span()? })
+        Ok(SlidingLog { limit, span: rate.span()?, lease: Micros::ZERO, ahead: Micros::ZERO })
+    }
+
+    /// The same limit, of which tokens may be taken ahead that are spent within `lease`.
+    #[must_use]
+    pub fn leased(self, lease: Micros) -> SlidingLog {
+        SlidingLog { lease, ahead: Micros::ZERO, ..self }
+    }
+
+    /// The same limit, for a take that is spent within the lease time.
+    #[must_use]
+    pub fn ahead(self) -> SlidingLog {
+        SlidingLog { ahead: self.lease, ..self }
+    }
+
+    /// How far ahead of the clock entries may be booked.
+    pub fn lease(&self) -> Micros {
+        self.lease
+    }
+
+    /// How far ahead a take of this books its entries.
+    pub fn books_ahead(&self) -> Micros {
+        self.ahead
     }
 
     /// The most that is admitted per window.
@@ -108,12 +138,19 @@ impl Log {
             }
         }
         if let Some(run) = push {
-            match self.runs.back_mut() {
-                Some(last) if last.at == run.at && last.first.saturating_add(last.entries) == run.first => {
-                    last.entries = last.entries.saturating_add(run.entries);
-                }
-                _ => self.runs.push_back(run),
+            self.push(run);
+        }
+    }
+
+    /// In its place: at the end, unless others are booked ahead of it.
+    fn push(&mut self, run: Run) {
+        let later = self.runs.iter().rev().take_while(|other| other.at > run.at).count();
+        let place = self.runs.len().saturating_sub(later);
+        match place.checked_sub(1).and_then(|before| self.runs.get_mut(before)) {
+            Some(last) if last.at == run.at && last.first.saturating_add(last.entries) == run.first => {
+                last.entries = last.entries.saturating_add(run.entries);
             }
+            _ => self.runs.insert(place, run),
         }
     }
 
@@ -154,19 +191,20 @@ impl<'a> Present<'a> {
     fn new(sliding: &SlidingLog, log: Option<&'a Log>, now: Micros) -> Present<'a> {
         let latest = log.and_then(Log::latest).unwrap_or(Micros::ZERO);
         let span = sliding.span;
-        match Reading::of(now, latest) {
+        // What was booked that far ahead was booked no earlier than then.
+        match Reading::of(now, latest - sliding.lease) {
             Reading::Steady { now, behind } => Present { log, now, behind, span, drop_after: None },
             Reading::Stepped => Present { log, now, behind: Micros::ZERO, span, drop_after: Some(now) },
         }
     }
 
-    /// Runs inside the window, oldest first. An entry leaves exactly one span after it came.
+    /// Runs inside the window or ahead of it, oldest first. An entry leaves exactly one span after it came.
     fn live(&self) -> impl DoubleEndedIterator<Item = &'a Run> {
-        let (now, span) = (self.now, self.span);
+        let (now, span, drop_after) = (self.now, self.span, self.drop_after);
         self.log
             .into_iter()
             .flat_map(|log| log.runs.iter())
-            .filter(move |run| run.at <= now && run.at + span > now)
+            .filter(move |run| drop_after.is_none_or(|after| run.at <= after) && run.at + span > now)
     }
 
     fn used(&self) -> u32 {
@@ -190,9 +228,9 @@ impl<'a> Present<'a> {
     }
 
     /// The number for the next entry of this very microsecond.
-    fn next_entry(&self) -> u32 {
-        match self.live().next_back() {
-            Some(run) if run.at == self.now => run.first.saturating_add(run.entries),
+    fn next_entry(&self, at: Micros) -> u32 {
+        match self.live().rev().find(|run| run.at <= at) {
+            Some(run) if run.at == at => run.first.saturating_add(run.entries),
             _ => 0,
         }
     }
@@ -204,7 +242,8 @@ pub fn visit(sliding: &SlidingLog, log: Option<&Log>, now: Micros, cost: Cost, v
     let used = present.used();
     // By what is left, not by a sum: a sum that saturates at the largest limit would always fit.
     let room = sliding.limit.saturating_sub(used);
-    let take = Take { at: present.now, entry: present.next_entry() };
+    let booked_at = present.now + sliding.ahead;
+    let take = Take { at: booked_at, entry: present.next_entry(booked_at) };
 
     let outcome = if cost.get() > sliding.limit {
         Outcome::Never
@@ -221,7 +260,11 @@ pub fn visit(sliding: &SlidingLog, log: Option<&Log>, now: Micros, cost: Cost, v
             outcome,
             limit: sliding.limit,
             remaining: if spends { room.saturating_sub(cost.get()) } else { room },
-            reset_after: if spends { present.behind + sliding.span } else { present.wait_for_whole() },
+            reset_after: if spends {
+                present.wait_for_whole().max(present.behind + sliding.ahead + sliding.span)
+            } else {
+                present.wait_for_whole()
+            },
             take,
             found: if log.is_some() { Found::State } else { Found::Nothing },
         },
@@ -240,7 +283,8 @@ pub fn refund(sliding: &SlidingLog, log: Option<&mut Log>, now: Micros, cost: Co
     let mut log = log;
     if let Some(log) = log.as_deref_mut() {
         let present = Present::new(sliding, Some(log), now);
-        let is_live = take.at <= present.now && take.at + sliding.span > present.now;
+        let is_believed = present.drop_after.is_none_or(|after| take.at <= after);
+        let is_live = is_believed && take.at + sliding.span > present.now;
         let removed = log.remove(take, cost);
         given = if is_live { removed } else { 0 };
     }

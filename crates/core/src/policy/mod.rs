@@ -4,6 +4,7 @@
 //! rules that may apply to a call, and `matching` walks an ask through them.
 
 mod index;
+mod lease;
 mod matching;
 mod names;
 mod overrides;
@@ -21,6 +22,7 @@ use crate::address::Grouping;
 use index::Index;
 use names::NameHasher;
 
+pub use lease::{LEASE_TIME_MAX, LEASE_TIME_MIN, Lease, LeaseError, LeaseTerms};
 pub use matching::{Blocked, Entry, Matched, Role};
 pub use overrides::Overrides;
 pub use pattern::{PATTERN_BYTES_MAX, PathError, PathPattern, TextPattern};
@@ -140,6 +142,14 @@ pub enum PolicyError {
         name: String,
         /// The key, clipped.
         key: String,
+    },
+    /// A rule's limits cannot be leased as it asks for.
+    #[error("the lease of rule \"{name}\": {why}")]
+    Lease {
+        /// The rule.
+        name: String,
+        /// What is wrong with it.
+        why: LeaseError,
     },
     /// The plan for everyone else is not among the plans.
     #[error("rule \"{name}\" has no plan \"{plan}\"")]

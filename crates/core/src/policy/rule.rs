@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::lease::{Lease, LeaseError};
 use super::template::KeyTemplate;
 use super::when::{Condition, When};
 use super::{OnOutage, PolicyError};
@@ -24,6 +25,7 @@ pub struct Rule {
     deny: List,
     overrides: HashMap<Box<[u8]>, Override>,
     candidate: Vec<RuleLimit>,
+    lease: Option<Lease>,
     on_outage: Option<OnOutage>,
     mode: Mode,
 }
@@ -182,6 +184,7 @@ pub struct RuleBuilder {
     deny: List,
     overrides: Vec<(Box<[u8]>, Override)>,
     candidate: Vec<Algorithm>,
+    lease: Option<Lease>,
     on_outage: Option<OnOutage>,
     mode: Mode,
 }
@@ -200,6 +203,7 @@ impl Rule {
             deny: List::default(),
             overrides: Vec::new(),
             candidate: Vec::new(),
+            lease: None,
             on_outage: None,
             mode: Mode::default(),
         }
@@ -286,6 +290,12 @@ impl Rule {
     /// Limits that are tried out beside its own.
     pub fn candidate(&self) -> &[RuleLimit] {
         &self.candidate
+    }
+
+    /// Whether instances may take its tokens ahead, a handful at a time, for keys that are hot.
+    #[inline]
+    pub fn lease(&self) -> Option<Lease> {
+        self.lease
     }
 
     /// What it answers when its store cannot; `None` leaves that to the configuration.
@@ -409,6 +419,13 @@ impl RuleBuilder {
         self
     }
 
+    /// Lets instances take tokens ahead for keys that are hot.
+    #[must_use]
+    pub fn lease(mut self, lease: Lease) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
     /// What it answers when its store cannot.
     #[must_use]
     pub fn on_outage(mut self, on_outage: OnOutage) -> Self {
@@ -436,6 +453,7 @@ impl RuleBuilder {
             deny,
             overrides,
             candidate,
+            lease,
             on_outage,
             mode,
         } = self;
@@ -460,12 +478,20 @@ impl RuleBuilder {
                 return Err(PolicyError::OverrideDiffers { key, name });
             }
         }
+        if let Some(Err(why)) = lease.map(|lease| check_lease(lease, &plans)) {
+            return Err(PolicyError::Lease { name, why });
+        }
         let picks = match picks {
             None => None,
             Some((by, default)) => match plans.iter().position(|(plan, _)| *plan == default) {
                 Some(default) => Some(Picks { by, default }),
                 None => return Err(PolicyError::NoPlan { plan: default, name }),
             },
+        };
+        // A log must know how far ahead tokens may be booked.
+        let leased = |algorithm: Algorithm| match lease.and_then(|lease| lease.terms(&algorithm)) {
+            Some(terms) => algorithm.leased(terms.time),
+            None => algorithm,
         };
         let scoped = |limits: Vec<Algorithm>, scope: fn(&str, usize, crate::algorithm::Kind) -> Scope| {
             let limits = limits.into_iter().enumerate();
@@ -475,8 +501,15 @@ impl RuleBuilder {
         };
         let plans = plans
             .into_iter()
-            .map(|(plan, limits)| Plan { name: plan.into(), limits: scoped(limits, Scope::of_rule) })
+            .map(|(plan, limits)| {
+                let limits = limits.into_iter().map(leased).collect();
+                Plan { name: plan.into(), limits: scoped(limits, Scope::of_rule) }
+            })
             .collect();
+        let overrides = overrides.into_iter().map(|(key, instead)| match instead {
+            Override::Limits(limits) => (key, Override::Limits(limits.into_iter().map(leased).collect())),
+            other => (key, other),
+        });
         Ok(Rule {
             plans,
             candidate: scoped(candidate, Scope::of_candidate),
@@ -487,11 +520,21 @@ impl RuleBuilder {
             cost,
             allow,
             deny,
-            overrides: overrides.into_iter().collect(),
+            overrides: overrides.collect(),
+            lease,
             on_outage,
             mode,
         })
     }
+}
+
+/// Whether every plan can be leased so.
+fn check_lease(lease: Lease, plans: &[(String, Vec<Algorithm>)]) -> Result<(), LeaseError> {
+    for (_, limits) in plans {
+        let [limit] = limits.as_slice() else { return Err(LeaseError::Several { limits: limits.len() }) };
+        lease.check(limit)?;
+    }
+    Ok(())
 }
 
 /// A parameter the key uses and that not every path of the rule has.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use tollgate::core::policy::{List, Mode, Rule, RuleLimit};
+use tollgate::core::policy::{Lease, List, Mode, Rule, RuleLimit};
 use tollgate::store::AnyStore;
 use tollgate::{Micros, OnOutage, Policy};
 
@@ -118,6 +118,14 @@ fn rule(rule: &Rule, on_outage: OnOutage) -> Map<String, Value> {
     shown.insert("on_outage".to_owned(), rule.on_outage().unwrap_or(on_outage).name().into());
     if rule.mode() != Mode::Enforce {
         shown.insert("mode".to_owned(), rule.mode().name().into());
+    }
+    match rule.lease() {
+        None => {}
+        Some(Lease::Auto) => _ = shown.insert("lease".to_owned(), "auto".into()),
+        Some(Lease::Within { max, time }) => {
+            let within = json!({ "max": max, "for": time.to_string() });
+            shown.insert("lease".to_owned(), within);
+        }
     }
     if !rule.candidate().is_empty() {
         shown.insert("candidate".to_owned(), limits(rule.candidate()));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::config::policy::print;
-use crate::config::{Config, Overrides};
+use crate::config::{Config, Overrides, environment};
 
 const AFTER_HELP: &str = "\
 Every problem is reported at once, each with file, line, column, field and what is allowed. The file's own
@@ -29,6 +29,11 @@ pub(super) struct Check {
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
 
+    /// A directory of envoyproxy/ratelimit's YAML, to be checked as `serve --envoy-config` would, its environment
+    /// included.
+    #[arg(long, value_name = "DIR")]
+    envoy_config: Option<PathBuf>,
+
     /// Print the effective policy: defaults spelled out, as a file that says the same.
     #[arg(long)]
     print: bool,
@@ -38,7 +43,13 @@ impl Check {
     /// Checks, prints and tests.
     pub(super) fn run(self) -> Result<(), anyhow::Error> {
         let name = self.file.as_ref().map_or("built-in".to_owned(), |file| file.display().to_string());
-        let (config, _) = Config::load(Overrides { file: self.file, ..Overrides::default() })?;
+        let overrides = Overrides {
+            file: self.file,
+            environment: self.envoy_config.as_ref().map(|_| environment::of_process()).unwrap_or_default(),
+            envoy_config: self.envoy_config,
+            ..Overrides::default()
+        };
+        let (config, _) = Config::load(overrides)?;
         let policy = config.policy.build(1, &config.facing)?;
         let mut out = io::stdout().lock();
         if self.print {
@@ -54,13 +65,20 @@ impl Check {
         }
         // What is printed can be piped into a file; what is said about it goes beside.
         let mut beside = io::stderr().lock();
+        for warning in &config.warnings {
+            writeln!(beside, "{warning}")?;
+        }
         if failed.is_empty() {
             let rules = counted(policy.rules().len(), "rule");
             let tests = counted(trials.len(), "test");
+            let envoy = config.facing.rls.dialect.as_ref().map_or_else(String::new, |dialect| {
+                let limits = counted(dialect.limits().len(), "limit");
+                format!("{limits} of {}, ", counted(dialect.domains(), "domain"))
+            });
             if self.print {
-                writeln!(beside, "{name}: {rules}, {tests} passed")?;
+                writeln!(beside, "{name}: {envoy}{rules}, {tests} passed")?;
             } else {
-                writeln!(out, "{name}: {rules}, {tests} passed")?;
+                writeln!(out, "{name}: {envoy}{rules}, {tests} passed")?;
             }
             return Ok(());
         }

@@ -67,6 +67,7 @@ fn rule() -> Value {
         ),
         ("overrides", list(&overrides()), "Other limits for single keys."),
         ("candidate", limits(&[]), "Limits to try out: they count and report, and refuse nobody."),
+        ("lease", lease(), "Take tokens ahead for hot keys, so that most calls need no round trip."),
         ("on_outage", words(&["allow", "deny", "local"]), "The answer while Redis is away."),
         ("mode", words(&["enforce", "shadow"]), "shadow counts and reports, and never refuses."),
     ]);
@@ -116,6 +117,15 @@ fn cost() -> Value {
         ("default", number(), "What it costs otherwise (1)."),
     ]);
     json!({ "anyOf": [number(), by] })
+}
+
+fn lease() -> Value {
+    let mut within = section(&[
+        ("max", whole(2, u64::from(u32::MAX)), "The most tokens taken ahead at once."),
+        ("for", span(), "How long they may be spent: 1ms to 1s; a 50th of the window for sliding_log."),
+    ]);
+    within["required"] = json!(["max", "for"]);
+    json!({ "anyOf": [words(&["auto"]), within] })
 }
 
 fn overrides() -> Value {
@@ -334,7 +344,11 @@ fn envoy() -> Value {
         ("reset_header", text_value(), "The header of the seconds until then (RateLimit-Reset)."),
         ("shadow_mode", truth(), "Whether nobody is refused."),
         ("quota_mode", truth(), "Whether every limit is a quota."),
-        ("dynamic_metadata", truth(), "Whether the metadata of passed limits is told."),
+        (
+            "dynamic_metadata",
+            truth(),
+            "Whether the request, its quotas and the metadata of passed limits are told.",
+        ),
         ("merge_domains", truth(), "Whether several files of --envoy-config may have limits of one domain."),
         ("metrics", truth(), "Whether limits are also counted under envoyproxy/ratelimit's names."),
         ("near_limit_permille", whole(0, 1000), "The part of a limit above which hits are near it (800)."),

@@ -6,9 +6,11 @@
 //! descriptor's entries are attributes (`descriptor.KEY`), and the policy's own rules apply.
 //!
 //! In reading order: `dialect` finds the limit of a descriptor, `subject` says what is counted together,
-//! `plan` puts the two together for a request, `service` has it decided and answers, `stats` counts it.
+//! `plan` puts the two together for a request, `service` has it decided and answers, `metadata` is what is said
+//! beside the answer, `stats` counts it.
 
 mod dialect;
+mod metadata;
 mod plan;
 mod service;
 mod stats;
@@ -139,7 +141,7 @@ pub(crate) struct Response {
     pub(crate) statuses: Few<Status>,
     /// Headers for the client of whoever asks.
     pub(crate) headers: Vec<(Arc<str>, String)>,
-    /// What the limits say about whoever passes them.
+    /// What is said beside it.
     pub(crate) metadata: Option<Metadata>,
 }
 

@@ -12,7 +12,7 @@ use tollgate::{Answer, Ask, Cost, Micros, Policy, Source, Verdict, Want, clock};
 use super::dialect::Dialect;
 use super::plan::{self, Measure, Planned, Verb};
 use super::stats::{ErrorKind, Hits, Stats};
-use super::{BadRequest, Code, Metadata, Request, Response, Shown, Status, Unit};
+use super::{BadRequest, Code, Request, Response, Shown, Status, Unit, metadata};
 use crate::engine::Engine;
 use crate::facing::Facing;
 
@@ -94,11 +94,11 @@ pub(crate) struct Service {
 
 /// One descriptor, decided.
 #[derive(Debug)]
-struct Decided {
-    status: Status,
+pub(super) struct Decided {
+    pub(super) status: Status,
     /// What its limit said, whatever becomes of it.
     is_over: bool,
-    is_quota: bool,
+    pub(super) is_quota: bool,
     /// How much was asked for, what had been counted before and of how much.
     hits: Option<Hits>,
 }
@@ -145,7 +145,7 @@ impl Service {
         if settings.has_metrics {
             self.count(settings, request, &planned, &decided);
         }
-        Ok(response(settings, &planned, decided))
+        Ok(response(settings, request, &planned, decided))
     }
 
     fn count(
@@ -158,10 +158,15 @@ impl Service {
         if settings.dialect.as_ref().is_some_and(|dialect| !dialect.has(&request.domain)) {
             self.stats.domain_not_found();
         }
+        let near = settings.near_limit_permille;
         for ((planned, decided), asked) in planned.iter().zip(decided).zip(&request.descriptors) {
-            if let (Some(limit), Some(hits)) = (planned.limit, decided.hits) {
-                let near = settings.near_limit_permille;
-                self.stats.count(limit, &asked.entries, &request.domain, near, hits);
+            let Some(hits) = decided.hits else { continue };
+            match planned.limit {
+                Some(limit) => self.stats.count(limit, &asked.entries, &request.domain, near, hits),
+                None if asked.carried.is_some() => {
+                    self.stats.count_carried(&asked.entries, &request.domain, near, hits);
+                }
+                None => {}
             }
         }
     }
@@ -362,8 +367,8 @@ fn without_store(settings: &Settings, planned: &Planned<'_>) -> Decided {
     let passes = |remaining| Status { code: Code::Ok, limit: None, remaining, reset_after_secs: None };
     match &planned.measure {
         Measure::Unlimited => {
-            let hits = taken(planned, false, 0, u32::MAX);
-            Decided { status: passes(u32::MAX), is_over: false, is_quota: false, hits }
+            // The original asks nobody about it, and counts nothing.
+            Decided { status: passes(u32::MAX), is_over: false, is_quota: false, hits: None }
         }
         Measure::Nothing { shown, span } => {
             let is_over = !matches!(planned.verb, Verb::Refund(_));
@@ -452,13 +457,18 @@ fn whole_secs(span: Micros) -> u64 {
     span.0.div_ceil(1_000_000)
 }
 
-fn response(settings: &Settings, planned: &[Planned<'_>], decided: Few<Decided>) -> Response {
+fn response(
+    settings: &Settings,
+    request: &Request<'_>,
+    planned: &[Planned<'_>],
+    decided: Few<Decided>,
+) -> Response {
     let is_refused = decided.iter().any(|one| !one.is_quota && one.status.code == Code::OverLimit);
     let mut quotas = decided.iter().filter(|one| one.is_quota && one.status.limit.is_some()).peekable();
     let is_spent = quotas.peek().is_some() && quotas.all(|one| one.status.code == Code::OverLimit);
     let is_over = (is_refused || is_spent) && !settings.is_shadow;
     let headers = settings.headers.as_ref().map_or_else(Vec::new, |names| headers(names, &decided));
-    let metadata = settings.has_metadata.then(|| metadata(planned, &decided)).filter(|all| !all.is_empty());
+    let metadata = settings.has_metadata.then(|| metadata::of(request, planned, &decided));
     let statuses = match decided {
         Few::One(one) => Few::One(one.status),
         Few::Many(many) => Few::Many(many.into_iter().map(|one| one.status).collect()),
@@ -466,10 +476,10 @@ fn response(settings: &Settings, planned: &[Planned<'_>], decided: Few<Decided>)
     Response { code: if is_over { Code::OverLimit } else { Code::Ok }, statuses, headers, metadata }
 }
 
-/// The limit a client is told: the first that refuses it and is no quota, else the one with the least left.
+/// The limit a client is told: the last that refuses it and is no quota, else the one with the least left.
 fn headers(names: &HeaderNames, decided: &[Decided]) -> Vec<(Arc<str>, String)> {
     let limited = || decided.iter().filter(|one| one.status.limit.is_some());
-    let failed = limited().find(|one| one.status.code == Code::OverLimit && !one.is_quota);
+    let failed = limited().rfind(|one| one.status.code == Code::OverLimit && !one.is_quota);
     let told = failed.or_else(|| limited().min_by_key(|one| one.status.remaining));
     let Some((status, limit)) = told.and_then(|one| Some((&one.status, one.status.limit.as_ref()?))) else {
         return Vec::new();
@@ -479,18 +489,4 @@ fn headers(names: &HeaderNames, decided: &[Decided]) -> Vec<(Arc<str>, String)> 
         (Arc::clone(&names.remaining), status.remaining.to_string()),
         (Arc::clone(&names.reset), status.reset_after_secs.unwrap_or(0).to_string()),
     ]
-}
-
-/// What the limits say that were passed; of two that say something under one name, the first counts.
-fn metadata(planned: &[Planned<'_>], decided: &[Decided]) -> Metadata {
-    let mut all = Metadata::new();
-    for (planned, decided) in planned.iter().zip(decided) {
-        let Some(limit) = planned.limit.filter(|_| decided.status.code == Code::Ok) else { continue };
-        for (name, value) in &limit.metadata {
-            if !all.iter().any(|(known, _)| known == name) {
-                all.push((name.clone(), value.clone()));
-            }
-        }
-    }
-    all
 }

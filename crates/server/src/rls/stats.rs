@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::iter::once;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -60,6 +61,14 @@ pub(super) enum ErrorKind {
     Redis = 1,
 }
 
+impl Series {
+    fn add(&self, counts: [u64; NAMES.len()]) {
+        for (count, more) in self.counts.iter().zip(counts) {
+            count.fetch_add(more, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Hits {
     /// What is added to each count: as the original does it, by how much of the hits lies where.
     fn counts(self, near_permille: u32) -> [u64; NAMES.len()] {
@@ -70,7 +79,7 @@ impl Hits {
         let (over, within) = if is_over { (after.saturating_sub(limit.max(before)), 0) } else { (0, hits) };
         // Of what does not fit, the part that would have is near the limit, too.
         let near_hits = after.min(limit).saturating_sub(near.max(before));
-        [hits, over, near_hits, 0, within, if is_over && is_shadow { hits } else { 0 }]
+        [hits, over, near_hits, 0, within, if is_shadow { over } else { 0 }]
     }
 }
 
@@ -84,9 +93,20 @@ impl Stats {
         near_permille: u32,
         hits: Hits,
     ) {
-        let series = self.series(limit, entries, domain);
-        for (count, more) in series.counts.iter().zip(hits.counts(near_permille)) {
-            count.fetch_add(more, Ordering::Relaxed);
+        let named = path(limit, entries, domain, limit.has_detailed_metric);
+        if let Some(series) = self.series(named, || Some(configured(limit, domain))) {
+            series.add(hits.counts(near_permille));
+        }
+    }
+
+    /// Counts one descriptor under the limit it carries: by what it is about.
+    pub(super) fn count_carried(&self, entries: &[Entry<'_>], domain: &str, near_permille: u32, hits: Hits) {
+        let levels = entries.iter().map(|entry| match &*entry.value {
+            "" => plain(&entry.key),
+            value => plain(&format!("{}_{value}", entry.key)),
+        });
+        if let Some(series) = self.series(once(plain(domain)).chain(levels).collect(), || None) {
+            series.add(hits.counts(near_permille));
         }
     }
 
@@ -110,15 +130,15 @@ impl Stats {
         self.domains_not_found.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn series(&self, limit: &Limit, entries: &[Entry<'_>], domain: &str) -> Arc<Series> {
-        let named = path(limit, entries, domain, limit.has_detailed_metric);
+    /// The series so named. There are only so many that callers can name; after that it is the one that the limit
+    /// was written as, or none.
+    fn series(&self, named: Vec<String>, written: impl Fn() -> Option<Vec<String>>) -> Option<Arc<Series>> {
         if let Some(series) = self.series.read().get(&named) {
-            return Arc::clone(series);
+            return Some(Arc::clone(series));
         }
         let mut all = self.series.write();
-        let written: Vec<String> = configured(limit, domain);
-        let named = if named != written && all.len() >= SERIES_MAX { written } else { named };
-        Arc::clone(all.entry(named).or_default())
+        let named = if all.len() >= SERIES_MAX && !all.contains_key(&named) { written()? } else { named };
+        Some(Arc::clone(all.entry(named).or_default()))
     }
 
     /// All of it as OpenMetrics text, without its end.
@@ -185,17 +205,44 @@ fn path(limit: &Limit, entries: &[Entry<'_>], domain: &str, is_detailed: bool) -
     let levels = limit.levels.iter().zip(entries).map(|(level, entry)| {
         let is_shared = level.shared.is_some();
         if !is_shared && (is_detailed || level.has_value_in_metric) {
-            format!("{}_{}", entry.key, entry.value)
+            plain(&format!("{}_{}", entry.key, entry.value))
         } else {
-            level.composite.to_string()
+            plain(&level.composite)
         }
     });
-    std::iter::once(domain.to_owned()).chain(levels).collect()
+    once(plain(domain)).chain(levels).collect()
 }
 
 fn configured(limit: &Limit, domain: &str) -> Vec<String> {
-    let levels = limit.levels.iter().map(|level| level.composite.to_string());
-    std::iter::once(domain.to_owned()).chain(levels).collect()
+    let levels = limit.levels.iter().map(|level| plain(&level.composite));
+    once(plain(domain)).chain(levels).collect()
+}
+
+/// As the original names its series: no `:`, no `|`, and no points in an IPv4 address.
+fn plain(part: &str) -> String {
+    let part = part.replace([':', '|'], "_");
+    let mut out = String::with_capacity(part.len());
+    let mut rest = part.as_str();
+    while let Some(first) = rest.chars().next() {
+        let length = address_length(rest);
+        let (head, tail) = rest.split_at(length.unwrap_or(first.len_utf8()));
+        out.push_str(&if length.is_some() { head.replace('.', "_") } else { head.to_owned() });
+        rest = tail;
+    }
+    out
+}
+
+/// How long the address is that a text begins with: four numbers of up to three digits, and points between them.
+fn address_length(text: &str) -> Option<usize> {
+    let mut at = 0;
+    for number in 0..4 {
+        if number > 0 {
+            at += text[at..].starts_with('.').then_some(1)?;
+        }
+        let digits = text[at..].bytes().take(3).take_while(u8::is_ascii_digit).count();
+        at += (digits > 0).then_some(digits)?;
+    }
+    Some(at)
 }
 
 /// `domain="a",key1="b",key2="c"`.
@@ -223,7 +270,8 @@ mod tests {
                 for hits in 1..=12 {
                     let is_over = before + hits > limit;
                     let near = limit * 800 / 1000;
-                    let counts = Hits { cost: hits, before, limit, is_over, is_shadow: false }.counts(800);
+                    let of = |is_shadow| Hits { cost: hits, before, limit, is_over, is_shadow }.counts(800);
+                    let counts = of(false);
                     let each: Vec<u32> = (before + 1..=before + hits).collect();
                     let over = each.iter().filter(|at| **at > limit).count() as u64;
                     let close = each.iter().filter(|at| **at > near && **at <= limit).count() as u64;
@@ -233,8 +281,36 @@ mod tests {
                         [u64::from(hits), over, close, 0, within, 0],
                         "{before} and {hits} of {limit}"
                     );
+                    assert_eq!(of(true)[5], over, "{before} and {hits} of {limit}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn addresses_are_plain() {
+        for (part, expected) in [
+            ("a.b", "a.b"),
+            ("ip_10.0.0.1", "ip_10_0_0_1"),
+            ("1.2.3.4.5.6", "1_2_3_4.5.6"),
+            ("x1234.1.1.1y:|\u{fc}", "x1234_1_1_1y__\u{fc}"),
+            ("1.2.3", "1.2.3"),
+            ("", ""),
+        ] {
+            assert_eq!(plain(part), expected);
+        }
+    }
+
+    #[test]
+    fn callers_name_only_so_many_series() {
+        let stats = Stats::default();
+        let hits = Hits { cost: 1, before: 0, limit: 9, is_over: false, is_shadow: false };
+        for at in 0..SERIES_MAX + 10 {
+            let value = at.to_string();
+            stats.count_carried(&[Entry { key: "k".into(), value: value.into() }], "d", 800, hits);
+        }
+        assert_eq!(stats.series.read().len(), SERIES_MAX);
+        stats.count_carried(&[Entry { key: "k".into(), value: "7".into() }], "d", 800, hits);
+        assert!(stats.text(0, 0).contains("total_hits{domain=\"d\",key1=\"k_7\"} 2\n"));
     }
 }

@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tollgate::core::decision::{Found, Outcome, Refunded, Returned, Verb};
 use tollgate::core::policy::{Origin, Role};
 use tollgate::core::store::ErrorClass;
-use tollgate::observe::{Call, GuardChange, Observer, Operation};
+use tollgate::observe::{Call, GuardChange, LeaseChange, Observer, Operation};
 use tollgate::{Answer, OnOutage, Policy, Source, Verdict};
 
 use super::{family, names};
@@ -65,6 +65,11 @@ struct FoundLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChangeLabel {
+    change: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
     operation: &'static str,
     result: &'static str,
@@ -95,6 +100,8 @@ pub(crate) struct EngineMetrics {
     done: Vec<Counter>,
     fallback_active: Gauge,
     outages: Counter,
+    /// Tokens taken ahead, given back and lost.
+    lease_tokens: [Counter; 3],
     policy_version: Gauge,
     policy_rules: Gauge,
 }
@@ -145,7 +152,8 @@ fn source_place(source: Source) -> usize {
         Source::DenyList => 4,
         Source::Shadow => 5,
         Source::Unlimited => 6,
-        Source::DenyCache => 7,
+        Source::Lease => 7,
+        Source::DenyCache => 8,
     }
 }
 
@@ -198,6 +206,12 @@ impl EngineMetrics {
         registry.register(names::REDIS_FALLBACK_ACTIVE, help, fallback_active.clone());
         let outages = Counter::default();
         registry.register(names::OUTAGES, "Times the store was set aside", outages.clone());
+        let lease_tokens: Family<ChangeLabel, Counter> = family(
+            registry,
+            names::LEASE_TOKENS,
+            "Tokens taken ahead for hot keys, and what was not spent of them",
+            Family::default(),
+        );
         let policy_version = Gauge::default();
         registry.register(names::POLICY_VERSION, "The policy in force", policy_version.clone());
         let policy_rules = Gauge::default();
@@ -216,6 +230,8 @@ impl EngineMetrics {
                     operations.get_or_create_owned(&labels)
                 })
                 .into(),
+            lease_tokens: ["taken", "returned", "expired"]
+                .map(|change| lease_tokens.get_or_create_owned(&ChangeLabel { change })),
             verdicts,
             peeks,
             advice,
@@ -362,6 +378,15 @@ impl Observer for EngineMetrics {
                 self.fallback_active.set(0);
             }
         }
+    }
+
+    fn leased(&self, change: &LeaseChange) {
+        let [taken, returned, expired] = &self.lease_tokens;
+        match *change {
+            LeaseChange::Taken { tokens } => taken.inc_by(tokens.into()),
+            LeaseChange::Returned { tokens } => returned.inc_by(tokens.into()),
+            LeaseChange::Expired { tokens } => expired.inc_by(tokens.into()),
+        };
     }
 
     fn policy_swapped(&self, policy: &Policy) {

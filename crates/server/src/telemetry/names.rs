@@ -18,6 +18,10 @@ pub(crate) const ADVICE: &str = "advice";
 pub(crate) const REFUNDS: &str = "refunds";
 /// `{found}`: what stood under a key when it was taken from.
 pub(crate) const BUCKETS: &str = "buckets";
+/// `{change}`: tokens taken ahead for hot keys, and what was not spent of them.
+pub(crate) const LEASE_TOKENS: &str = "lease_tokens";
+/// Keys that this instance holds leases on.
+pub(crate) const LEASES: &str = "leases";
 /// Times the store was set aside.
 pub(crate) const OUTAGES: &str = "outages";
 /// Instances alive, as the last heartbeat saw them.

@@ -32,6 +32,8 @@ impl Collector for StoreFigures {
             let help = "The most refusals of Redis remembered in this process";
             out.gauge(names::DENY_CACHE_MAX_ENTRIES, help, cache.max_entries() as u64)?;
         }
+        let help = "Keys of which tokens are held here, taken ahead";
+        out.gauge(names::LEASES, help, u64::try_from(self.engine.leases()).unwrap_or(u64::MAX))?;
         match self.engine.store() {
             AnyStore::Memory(store) => memory(&mut out, store),
             AnyStore::Redis(store) => {

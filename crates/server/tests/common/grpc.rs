@@ -41,6 +41,8 @@ impl Caller {
     /// Connects.
     pub(crate) async fn connect(at: SocketAddr) -> Caller {
         let stream = TcpStream::connect(at).await.unwrap();
+        // A call is written in two pieces, and the second should not wait for an answer to the first.
+        stream.set_nodelay(true).unwrap();
         let (send, connection) = h2::client::handshake(stream).await.unwrap();
         tokio::spawn(connection);
         Caller { send, headers: Vec::new() }

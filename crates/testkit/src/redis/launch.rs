@@ -4,13 +4,23 @@
 //! documents them and a failed test can show what was started.
 
 use std::{
-    fmt::Write as _, fs, io::ErrorKind, net::SocketAddr, path::PathBuf, process::Command, time::Instant,
+    fmt::Write as _,
+    fs,
+    io::ErrorKind,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    process::Command,
+    sync::Arc,
+    time::Instant,
 };
 
 use tempfile::TempDir;
 use tokio::time;
 
-use super::{ADMIN_PASSWORD, ADMIN_USER, RedisClient, RedisServer, ReplyError, Scheme};
+use super::{
+    ADMIN_PASSWORD, ADMIN_USER, PEER_PASSWORD, PEER_USER, Program, RedisClient, RedisServer, ReplyError,
+    Scheme,
+};
 use crate::{
     Certificates, ClockShim,
     eventually::{LOOK_EVERY, PATIENCE},
@@ -30,13 +40,25 @@ pub struct RedisBuilder {
     settings: Vec<String>,
     scheme: Scheme,
     password: Option<String>,
-    clock: Option<ClockShim>,
+    clock: Option<Arc<ClockShim>>,
+    place: Place,
+}
+
+/// Which program runs, as what, and where on the network.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    program: Program,
+    is_sentinel: bool,
+    namespace: Option<String>,
+    pub(super) address: Ipv4Addr,
 }
 
 impl Default for RedisBuilder {
     fn default() -> RedisBuilder {
         let settings = Vec::new();
-        RedisBuilder { settings, scheme: Scheme::Tcp, password: None, clock: None }
+        let program = Program::wanted();
+        let place = Place { program, is_sentinel: false, namespace: None, address: Ipv4Addr::LOCALHOST };
+        RedisBuilder { settings, scheme: Scheme::Tcp, password: None, clock: None, place }
     }
 }
 
@@ -81,9 +103,38 @@ impl RedisBuilder {
     }
 
     /// Puts the server on a clock that the test controls: see [`RedisServer::clock`].
-    pub fn clock_shim(mut self) -> RedisBuilder {
-        self.clock = Some(ClockShim::new());
+    pub fn clock_shim(self) -> RedisBuilder {
+        self.on_clock(Arc::new(ClockShim::new()))
+    }
+
+    /// Puts the server on a clock that it shares with others.
+    pub fn on_clock(mut self, clock: Arc<ClockShim>) -> RedisBuilder {
+        self.clock = Some(clock);
         self
+    }
+
+    /// Runs that program, whatever the environment asks for.
+    pub fn program(mut self, program: Program) -> RedisBuilder {
+        self.place.program = program;
+        self
+    }
+
+    /// Runs in a network namespace, at an address of it.
+    pub fn in_namespace(mut self, name: &str, address: Ipv4Addr) -> RedisBuilder {
+        self.place.namespace = Some(name.to_owned());
+        self.place.address = address;
+        self
+    }
+
+    /// Starts a Sentinel in place of a server. What it watches is for its settings to say.
+    pub(crate) fn sentinel(mut self) -> RedisBuilder {
+        self.place.is_sentinel = true;
+        self
+    }
+
+    /// Lets it into others of its kind, whatever is done to their default user.
+    pub(crate) fn trusted_by_others(self) -> RedisBuilder {
+        self.arg("masteruser", PEER_USER).arg("masterauth", PEER_PASSWORD)
     }
 
     /// Allows the `DEBUG` command (`DEBUG SLEEP 1`, `DEBUG JMAP`), which Redis 7 refuses by default.
@@ -98,15 +149,15 @@ impl RedisBuilder {
 
     /// Starts the server, and returns when it answers. Panics with its log when it does not.
     pub async fn start(self) -> RedisServer {
-        let RedisBuilder { settings, scheme, password, clock } = self;
+        let RedisBuilder { settings, scheme, password, clock, place } = self;
         let directory = TempDir::with_prefix("testkit-redis-").expect("the temporary directory is writable");
 
         for _ in 0..START_ATTEMPTS {
             let port = free_low_port();
-            let text = configuration(&directory, port, scheme, &settings);
+            let text = configuration(&directory, &place, port, scheme, &settings);
             fs::write(configuration_path(&directory), text).expect("a directory just made is writable");
-            if let Launch::Answers(child) = launch(&directory, clock.as_ref()).await {
-                return RedisServer { child, port, scheme, password, clock, directory };
+            if let Launch::Answers(child) = launch(&directory, &place, clock.as_deref()).await {
+                return RedisServer { child, port, scheme, password, clock, place, directory };
             }
         }
         panic!("redis-server found its port taken {START_ATTEMPTS} times in a row");
@@ -134,10 +185,10 @@ enum Launch {
 }
 
 /// Starts the server of `directory` again. Its port is given, so a stranger on it is waited out.
-pub(super) async fn relaunch(directory: &TempDir, clock: Option<&ClockShim>) -> Child {
+pub(super) async fn relaunch(directory: &TempDir, place: &Place, clock: Option<&ClockShim>) -> Child {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match launch(directory, clock).await {
+        match launch(directory, place, clock).await {
             Launch::Answers(child) => return child,
             Launch::PortTaken => {
                 assert!(
@@ -161,13 +212,20 @@ pub(super) fn unix_path(directory: &TempDir) -> PathBuf {
     directory.path().join("redis.sock")
 }
 
-async fn launch(directory: &TempDir, clock: Option<&ClockShim>) -> Launch {
-    let mut command = Command::new("redis-server");
-    command.arg(configuration_path(directory)).envs(clock.into_iter().flat_map(ClockShim::environment));
-    let mut child = Child::try_spawn(&mut command).unwrap_or_else(|error| match error.kind() {
-        ErrorKind::NotFound => {
-            panic!("these tests need a real Redis; install it with: apt-get install redis-server")
+async fn launch(directory: &TempDir, place: &Place, clock: Option<&ClockShim>) -> Launch {
+    let mut command = match &place.namespace {
+        None => Command::new(place.program.path()),
+        // It becomes the server: what is signalled by its id is the server itself.
+        Some(namespace) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", namespace]).arg(place.program.path());
+            command
         }
+    };
+    command.arg(configuration_path(directory)).envs(clock.into_iter().flat_map(ClockShim::environment));
+    command.args(place.is_sentinel.then_some("--sentinel"));
+    let mut child = Child::try_spawn(&mut command).unwrap_or_else(|error| match error.kind() {
+        ErrorKind::NotFound => panic!("{}", place.program.missing()),
         _ => panic!("cannot start redis-server: {error}"),
     });
 
@@ -192,20 +250,28 @@ async fn answers(directory: &TempDir) -> bool {
     matches!(time::timeout(PATIENCE, ping).await, Ok(Ok(_)))
 }
 
-fn configuration(directory: &TempDir, port: u16, scheme: Scheme, settings: &[String]) -> String {
+fn configuration(
+    directory: &TempDir,
+    place: &Place,
+    port: u16,
+    scheme: Scheme,
+    settings: &[String],
+) -> String {
     let (tcp_port, tls_port) = match scheme {
         Scheme::Tcp | Scheme::Unix => (port, 0),
         Scheme::Tls => (0, port),
     };
     let mut text = format!(
-        "bind 127.0.0.1\n\
+        "bind {address}\n\
          port {tcp_port}\n\
          tls-port {tls_port}\n\
          unixsocket {socket}\n\
          dir {directory}\n\
          save \"\"\n\
          repl-diskless-sync-delay 0\n\
-         user {ADMIN_USER} on >{ADMIN_PASSWORD} ~* &* +@all\n",
+         user {ADMIN_USER} on >{ADMIN_PASSWORD} ~* &* +@all\n\
+         user {PEER_USER} on >{PEER_PASSWORD} ~* &* +@all\n",
+        address = place.address,
         socket = unix_path(directory).display(),
         directory = directory.path().display(),
     );

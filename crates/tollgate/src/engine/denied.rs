@@ -1,6 +1,8 @@
 //! The engine's part in the deny cache: what is remembered, who waits, and what is forgotten again.
 
 use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tollgate_core::decision::{Decision, Outcome};
@@ -16,19 +18,19 @@ use crate::clock;
 use crate::deny_cache::{self, Asking, DenyCache, Look};
 use crate::observe::Operation;
 
-impl<S: Store> Engine<S> {
+impl<S: Store> Inner<S> {
     /// What was remembered of these keys holds no more: here at once, elsewhere as soon as the push is heard.
-    pub(super) fn eased<'k>(&self, keys: impl Iterator<Item = Key<'k>> + Clone) {
-        if let Some(cache) = &self.inner.deny_cache {
+    pub(super) fn eased<'k>(self: &Arc<Self>, keys: impl Iterator<Item = Key<'k>> + Clone) {
+        if let Some(cache) = &self.deny_cache {
             keys.clone().for_each(|key| cache.ease(&key));
         }
-        let texts = match self.inner.store.reach() {
+        let texts = match self.store.reach() {
             Reach::Process => return,
             Reach::Fleet => deny_cache::texts(keys),
         };
         // On the side: nobody waits for a push that may be lost anyway.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let engine = self.clone();
+            let engine = Engine { inner: Arc::clone(self) };
             runtime.spawn(async move {
                 for text in texts {
                     let _ = engine.publish(Push { topic: Topic::Eased, text: &text }).await;
@@ -36,9 +38,7 @@ impl<S: Store> Engine<S> {
             });
         }
     }
-}
 
-impl<S: Store> Inner<S> {
     /// What the store decided; a refusal is remembered.
     #[inline]
     pub(super) fn as_decided(
@@ -64,16 +64,16 @@ impl<S: Store> Inner<S> {
         gate: &Notify,
         policy: &Policy,
         matched: &Matched<'_>,
+        patience: Duration,
     ) -> (Answer, Source, Few<Judged>) {
         let started = clock::instant();
-        let deadline = self.guard.deadline();
-        let asking = match cache.queue(gate, &matched.enforced, deadline / 2).await {
+        let asking = match cache.queue(gate, &matched.enforced, patience / 2).await {
             Look::Refused(checks) => return (Answer::Refused, Source::DenyCache, checks),
             Look::Ask(asking) => Some(asking),
             Look::Queue(_) => None,
         };
         let checks = matched.checks();
-        let left = deadline.saturating_sub(started.elapsed());
+        let left = patience.saturating_sub(started.elapsed());
         match self.guard.run_within(Operation::Take, left, pin!(self.store.take(&checks))).await {
             Ok(decisions) => self.as_decided(asking, matched, &decisions),
             Err(_) => Box::pin(self.fallback.decide(policy, &matched.enforced, false)).await,

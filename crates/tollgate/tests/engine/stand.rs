@@ -181,10 +181,15 @@ impl Store for Puppet {
 
 /// An engine over a store that does as it is told, and its strings.
 pub(crate) fn puppet(rules: Vec<Rule>) -> (EngineBuilder<Puppet>, Arc<Strings>) {
+    puppet_on(rules, memory().0)
+}
+
+/// The same, answering from this memory.
+pub(crate) fn puppet_on(rules: Vec<Rule>, memory: MemoryStore) -> (EngineBuilder<Puppet>, Arc<Strings>) {
     let strings = Arc::new(Strings::default());
     strings.instances(1);
-    let store = Puppet { strings: Arc::clone(&strings), memory: memory().0 };
-    let (local, _) = memory();
+    let store = Puppet { strings: Arc::clone(&strings), memory };
+    let (local, _) = self::memory();
     (Engine::builder(store).policy(policy(1, rules)).local(local), strings)
 }
 

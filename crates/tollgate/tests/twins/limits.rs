@@ -43,7 +43,8 @@ impl Limits {
             Kind::TokenBucket => bucket(rng),
             Kind::SlidingLog => {
                 let count = if rng.u32(..200) == 0 { LOG_LONG } else { rng.u32(1..=LOG_MAX) };
-                by_rate(kind, count, span(rng))
+                let log = by_rate(kind, count, span(rng));
+                with_lease(rng, log)
             }
             Kind::FixedWindow if rng.u32(..3) == 0 => {
                 let calendar = Arc::clone(&self.calendars[rng.usize(..self.calendars.len())]);
@@ -56,6 +57,10 @@ impl Limits {
     /// The same limit with one thing changed, as an edit of a policy would.
     pub(crate) fn redraw(&self, rng: &mut Rng, old: &Algorithm) -> Algorithm {
         let span = match old {
+            Algorithm::SlidingLog(log) if log.lease() > Micros::ZERO && rng.u32(..3) > 0 => {
+                let is_ahead = log.books_ahead() > Micros::ZERO;
+                return if is_ahead { old.clone().leased(log.lease()) } else { old.ahead() };
+            }
             Algorithm::SlidingLog(log) => Some(log.span()),
             Algorithm::SlidingWindow(window) => Some(window.span()),
             Algorithm::TokenBucket(_) | Algorithm::FixedWindow(_) => None,
@@ -74,6 +79,17 @@ impl Limits {
 fn by_rate(kind: Kind, count: u32, span: Micros) -> Algorithm {
     let rate = Rate::try_new(count, span).expect("a count and a span within bounds");
     Algorithm::try_new(kind, rate, None, LOG_LONG).expect("a limit within bounds")
+}
+
+/// A log of which tokens may be taken ahead, or one of which they may not.
+fn with_lease(rng: &mut Rng, log: Algorithm) -> Algorithm {
+    let longest = (log.window().0 / 50).min(1_000_000);
+    if longest == 0 || rng.bool() {
+        return log;
+    }
+    let lease = if rng.bool() { longest } else { rng.u64(1..=longest) };
+    let log = log.leased(Micros(lease));
+    if rng.bool() { log.ahead() } else { log }
 }
 
 /// One that fits, and often the largest that does.

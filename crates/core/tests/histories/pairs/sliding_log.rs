@@ -24,7 +24,23 @@ pub(crate) struct LogLimit {
 impl LogLimit {
     fn new(limit: u32, span: u64) -> LogLimit {
         let built = SlidingLog::try_new(rate_of(limit, span), sliding_log::LIMIT_MAX).expect("short enough");
-        LogLimit { built, model: models::sliding_log::Limit { limit, span } }
+        LogLimit { built, model: models::sliding_log::Limit { limit, span, lease: 0, ahead: 0 } }
+    }
+
+    /// With a lease time, or without one.
+    fn any_lease(self, random: &mut Random) -> LogLimit {
+        let longest = (self.model.span / 50).min(1_000_000);
+        let lease = if longest == 0 || random.one_in(2) { 0 } else { random.between(1, longest) };
+        let model = models::sliding_log::Limit { lease, ahead: 0, ..self.model };
+        LogLimit { built: self.built.leased(Micros(lease)), model }
+    }
+
+    /// The same limit, asked for ahead, or at once.
+    fn turned(self) -> LogLimit {
+        let lease = self.model.lease;
+        let ahead = if self.model.ahead == 0 { lease } else { 0 };
+        let built = if ahead == 0 { self.built.leased(Micros(lease)) } else { self.built.ahead() };
+        LogLimit { built, model: models::sliding_log::Limit { ahead, ..self.model } }
     }
 }
 
@@ -45,12 +61,13 @@ impl Pair for SlidingLogs {
 
     fn any_limit(random: &mut Random, _: u64) -> LogLimit {
         let most = if random.one_in(100) { sliding_log::LIMIT_MAX } else { 60 };
-        LogLimit::new(any_count(random, most), any_span(random))
+        LogLimit::new(any_count(random, most), any_span(random)).any_lease(random)
     }
 
     fn other_limit(random: &mut Random, now: u64, old: &LogLimit) -> LogLimit {
-        let models::sliding_log::Limit { limit, span } = old.model;
-        match random.between(0, 3) {
+        let models::sliding_log::Limit { limit, span, .. } = old.model;
+        match random.between(0, 8) {
+            4..=8 => old.clone().turned(),
             0 => LogLimit::new(any_count(random, 60), span),
             1 => LogLimit::new(limit, any_span(random)),
             2 => LogLimit::new(limit, random.between(1, (span * 3).min(SPAN_MAX.0))),

@@ -13,6 +13,7 @@ use tollgate::{Algorithm, InlineLimit, Kind, LimitError, Micros, Rate};
 use super::super::problems::{Place, Problems};
 use super::super::section::{At, Section, clip};
 use super::super::tree::{Node, Tree};
+use super::spelling;
 use crate::rls::{Dialect, DialectBuilder, Limit, LimitSpec, Metadata, Step, Unit, Value};
 
 /// Every key the original knows, wherever it stands.
@@ -67,7 +68,8 @@ pub(super) fn read(
     for (name, text) in files {
         problems.enter(name);
         reading.file.clone_from(name);
-        if let Some(tree) = Tree::parse(text, problems) {
+        if let Some(mut tree) = Tree::parse(text, problems) {
+            spelling::respell(&mut tree, text);
             reading.root(Section::open("", tree, problems), domains);
         }
     }
@@ -77,8 +79,8 @@ pub(super) fn read(
 
 struct Reading {
     builder: DialectBuilder,
-    /// The composites of each level, by the path above it.
-    seen: HashMap<String, HashSet<String>>,
+    /// The composites of each level, by its domain and those above it.
+    seen: HashMap<Vec<String>, HashSet<String>>,
     /// The file each domain stands in.
     domains: HashMap<String, String>,
     warnings: Vec<String>,
@@ -170,7 +172,8 @@ impl Reading {
             has_value_in_metric: is_so(&in_metric),
         };
         let composite = step.composite();
-        if !self.seen.entry(above.path.clone()).or_default().insert(composite.clone()) {
+        let level = std::iter::once(above.domain.clone()).chain(above.steps.iter().map(Step::composite));
+        if !self.seen.entry(level.collect()).or_default().insert(composite.clone()) {
             let what =
                 format!("duplicate descriptor composite key '{}.{}'", clip(&above.path), clip(&composite));
             section.problems().add(key.place, &key.path, what);
@@ -207,7 +210,7 @@ impl Reading {
             });
         let burst = section.whole("burst", 1..=u64::from(u32::MAX));
         let name = section.scalar("name").filter(|name| !name.value.is_empty());
-        let replaces = replaces(&mut section, name.as_ref());
+        let replaces = self.replaces(&mut section, name.as_ref());
         let spec = if !is_there {
             None
         } else if unlimited {
@@ -265,6 +268,29 @@ impl Reading {
         }
     }
 
+    fn replaces(&mut self, section: &mut Section<'_>, own: Option<&At<String>>) -> Vec<Box<str>> {
+        let base = section.path_of("replaces");
+        let trees = section.list("replaces").unwrap_or_default();
+        let mut names = Vec::new();
+        for (at, tree) in trees.into_iter().enumerate() {
+            let mut one = Section::open(&format!("{base}[{at}]"), tree, section.problems());
+            let name = one.scalar("name").filter(|name| !name.value.is_empty());
+            match name {
+                None => one.missing("name", "is missing: should not have an empty replaces entry"),
+                Some(name) if own.is_some_and(|own| own.value == name.value) => {
+                    one.problems().add(
+                        name.place,
+                        &name.path,
+                        "replaces should not contain name of same descriptor",
+                    );
+                }
+                Some(name) => names.push(name.value.into()),
+            }
+            self.close(one);
+        }
+        names
+    }
+
     /// Closes a section; keys that are known elsewhere are no mistake.
     fn close(&mut self, mut section: Section<'_>) {
         for key in KEYS {
@@ -298,29 +324,6 @@ fn span_of(text: &str) -> Option<Micros> {
     // A bare name is none of ours: `month` is one of the original's units.
     text.starts_with(|first: char| first.is_ascii_digit()).then_some(())?;
     Rate::parse(&format!("1/{text}")).ok()?.span().ok()
-}
-
-fn replaces(section: &mut Section<'_>, own: Option<&At<String>>) -> Vec<Box<str>> {
-    let base = section.path_of("replaces");
-    let trees = section.list("replaces").unwrap_or_default();
-    let mut names = Vec::new();
-    for (at, tree) in trees.into_iter().enumerate() {
-        let mut one = Section::open(&format!("{base}[{at}]"), tree, section.problems());
-        let name = one.scalar("name").filter(|name| !name.value.is_empty());
-        match name {
-            None => one.missing("name", "is missing: should not have an empty replaces entry"),
-            Some(name) if own.is_some_and(|own| own.value == name.value) => {
-                one.problems().add(
-                    name.place,
-                    &name.path,
-                    "replaces should not contain name of same descriptor",
-                );
-            }
-            Some(name) => names.push(name.value.into()),
-        }
-        one.close();
-    }
-    names
 }
 
 fn metadata(section: &mut Section<'_>) -> Metadata {

@@ -73,6 +73,7 @@ const NOT_UNDERSTOOD: &[(&str, &str)] = &[
     ("STATSD_", "metrics are scraped at the admin door"),
     ("PROMETHEUS_", "metrics are scraped at /metrics of the admin door"),
     ("USE_DOG_STATSD", "metrics are scraped at the admin door"),
+    ("DOG_STATSD_", "metrics are scraped at the admin door"),
     ("DISABLE_STATS", "metrics are scraped at the admin door"),
     ("EXTRA_TAGS", "labels are added by whoever scrapes"),
     ("STATS_FLUSH_INTERVAL", "metrics are scraped at the admin door"),
@@ -147,17 +148,18 @@ impl<'a> Over<'a> {
     }
 
     fn doors(&mut self) {
-        for (host, port, usual_port, door) in [
-            ("HOST", "PORT", "8080", "http"),
-            ("GRPC_HOST", "GRPC_PORT", "8081", "grpc"),
-            ("DEBUG_HOST", "DEBUG_PORT", "6070", "admin"),
+        // Where only the port is named the original listens everywhere. But for the admin door: what it can do
+        // takes a token everywhere but here.
+        for (host, port, usual_host, usual_port, door) in [
+            ("HOST", "PORT", "0.0.0.0", "8080", "http"),
+            ("GRPC_HOST", "GRPC_PORT", "0.0.0.0", "8081", "grpc"),
+            ("DEBUG_HOST", "DEBUG_PORT", "127.0.0.1", "6070", "admin"),
         ] {
             let (given_host, given_port) = (self.get(host), self.get(port));
             if given_host.is_none() && given_port.is_none() {
                 continue;
             }
-            // Where only the port is named the original listens everywhere.
-            let at = match given_host.unwrap_or("0.0.0.0") {
+            let at = match given_host.unwrap_or(usual_host) {
                 v6 if v6.contains(':') && !v6.starts_with('[') => format!("[{v6}]"),
                 host => host.to_owned(),
             };
@@ -245,10 +247,11 @@ impl<'a> Over<'a> {
         ] {
             self.text(name, &["envoy", field]);
         }
+        // With it, a request that one descriptor refuses is not counted by the others.
         let stop = "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT";
         if let Some(stops) = self.truth(stop) {
-            let word = if stops { "ignored" } else { "counted" };
-            self.set(stop, &["envoy", "refused_hits"], Node::Text(word.to_owned()));
+            let word = if stops { "together" } else { "each" };
+            self.set(stop, &["envoy", "take"], Node::Text(word.to_owned()));
         }
         if let Some(ratio) = self.get("NEAR_LIMIT_RATIO") {
             match ratio.parse::<f64>() {

@@ -3,6 +3,7 @@
 
 mod dialect;
 pub(crate) mod environment;
+mod spelling;
 
 use std::sync::Arc;
 

@@ -49,16 +49,25 @@ fn request(text: &str) -> Request<'_> {
     }
 }
 
-/// Everything that these requests are answered, and counted, in words.
-async fn outcome(files: &[(&str, &str)], settings: &str, vars: &[(&str, &str)], asks: &[&str]) -> String {
-    let config = match checked(files, settings, vars) {
-        Ok(config) => config,
-        Err(problems) => return format!("refused: {problems}"),
-    };
+/// A service under these files and settings, and what it counts.
+fn service(
+    files: &[(&str, &str)],
+    settings: &str,
+    vars: &[(&str, &str)],
+) -> Result<(Service, Arc<Stats>), Problems> {
+    let config = checked(files, settings, vars)?;
     let policy = config.policy.build(1, &config.facing).unwrap();
     let engine = Engine::builder(AnyStore::Memory(MemoryStore::new())).policy(policy).build();
     let stats = Arc::new(Stats::default());
-    let service = Service::new(engine, Arc::clone(&stats));
+    Ok((Service::new(engine, Arc::clone(&stats)), stats))
+}
+
+/// Everything that these requests are answered, and counted, in words.
+async fn outcome(files: &[(&str, &str)], settings: &str, vars: &[(&str, &str)], asks: &[&str]) -> String {
+    let (service, stats) = match service(files, settings, vars) {
+        Ok(made) => made,
+        Err(problems) => return format!("refused: {problems}"),
+    };
     let mut said = String::new();
     for ask in asks {
         let Ok(answer) = service.answer(&request(ask)).await else {
@@ -81,7 +90,12 @@ async fn outcome(files: &[(&str, &str)], settings: &str, vars: &[(&str, &str)], 
         let headers: Vec<_> = answer.headers.iter().map(|(name, value)| format!("{name}={value}")).collect();
         // When a window ends is nobody's to say here.
         let headers: Vec<_> = headers.iter().map(|header| header.split('=').next().unwrap()).collect();
-        let _ = write!(said, " {headers:?} {:?}; ", answer.metadata);
+        // What the limits say stands behind what repeats the request.
+        let metadata = answer.metadata.map(|all| {
+            let said = all.into_iter().skip_while(|(name, _)| name != "quotaModeEnabled");
+            said.skip(1).collect::<Vec<_>>()
+        });
+        let _ = write!(said, " {headers:?} {:?}; ", metadata.filter(|all| !all.is_empty()));
     }
     let counted = stats.text(1, 0);
     for line in counted.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_")) {
@@ -319,6 +333,10 @@ fn a_known_key_in_a_place_of_no_meaning_passes_with_a_warning() {
         config.warnings,
         ["d.yaml: descriptors[0].rate_limit.shadow_mode: means nothing here, and is ignored"]
     );
+    let file =
+        "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, replaces: [{name: n, unit: day}]}\n";
+    let config = checked(&[("d.yaml", file)], "", &[]).unwrap();
+    assert!(config.warnings[0].contains("replaces[0].unit: means nothing here"), "{:?}", config.warnings);
     let empty = checked(&[], "", &[]).unwrap();
     assert!(empty.warnings[0].contains("holds no limit"), "{:?}", empty.warnings);
 }
@@ -334,7 +352,7 @@ const SETTINGS: &[(Vars, &str, &str, Show)] = &[
     (&[], "GRPC_PORT", "1234", |config| format!("{:?}", config.listen.grpc)),
     (&[("GRPC_PORT", "1")], "GRPC_UDS", "/run/t.sock", |config| format!("{:?}", config.listen.grpc)),
     (&[], "DEBUG_HOST", "127.0.0.1", |config| format!("{:?}", config.listen.admin)),
-    (&[("DEBUG_HOST", "127.0.0.1")], "DEBUG_PORT", "1234", |config| format!("{:?}", config.listen.admin)),
+    (&[], "DEBUG_PORT", "1234", |config| format!("{:?}", config.listen.admin)),
     (&[("REDIS_URL", "redis:6379")], "REDIS_SOCKET_TYPE", "tcp", redis),
     (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "REDIS_TYPE", "cluster", redis),
     (&[("REDIS_SOCKET_TYPE", "tcp")], "REDIS_URL", "redis:6379", redis),
@@ -451,6 +469,60 @@ fn settings_that_mean_nothing_here_are_named() {
     }
 }
 
+/// Every setting of the original's, by `settings.go` of January 2026 and what its README adds.
+const SETTINGS_OF_THE_ORIGINAL: &str = "\
+    BACKEND_TYPE CACHE_KEY_PREFIX CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS CONFIG_GRPC_XDS_CLIENT_TLS_CERT \
+    CONFIG_GRPC_XDS_CLIENT_TLS_KEY CONFIG_GRPC_XDS_NODE_ID CONFIG_GRPC_XDS_NODE_METADATA \
+    CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL CONFIG_GRPC_XDS_SERVER_TLS_CACERT CONFIG_GRPC_XDS_SERVER_TLS_SAN \
+    CONFIG_GRPC_XDS_SERVER_URL CONFIG_GRPC_XDS_SERVER_USE_TLS CONFIG_TYPE DEBUG_HOST DEBUG_PORT DISABLE_STATS \
+    DOG_STATSD_MOGRIFIERS_FOO_PATTERN EXPIRATION_JITTER_MAX_SECONDS EXTRA_TAGS FORCE_START_WITHOUT_INITIAL_CONFIG \
+    GRPC_CLIENT_TLS_CACERT GRPC_CLIENT_TLS_SAN GRPC_HOST GRPC_MAX_CONNECTION_AGE GRPC_MAX_CONNECTION_AGE_GRACE \
+    GRPC_PORT GRPC_SERVER_TLS_CERT GRPC_SERVER_TLS_KEY GRPC_SERVER_USE_TLS GRPC_UDS \
+    HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED HOST LIMIT_LIMIT_HEADER LIMIT_REMAINING_HEADER LIMIT_RESET_HEADER \
+    LIMIT_RESPONSE_HEADERS_ENABLED LOCAL_CACHE_SIZE_IN_BYTES LOG_FORMAT LOG_LEVEL MEMCACHE_HOST_PORT \
+    MEMCACHE_MAX_IDLE_CONNS MEMCACHE_SRV MEMCACHE_SRV_REFRESH MEMCACHE_TLS MEMCACHE_TLS_CACERT \
+    MEMCACHE_TLS_CLIENT_CERT MEMCACHE_TLS_CLIENT_KEY MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION MERGE_DOMAIN_CONFIG \
+    NEAR_LIMIT_RATIO PORT PROMETHEUS_ADDR PROMETHEUS_MAPPER_YAML PROMETHEUS_PATH \
+    PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS QUOTA_MODE REDIS_AUTH REDIS_CLUSTER_PIPELINE_PARALLELISM \
+    REDIS_HEALTH_CHECK_ACTIVE_CONNECTION REDIS_PERSECOND REDIS_PERSECOND_AUTH REDIS_PERSECOND_PIPELINE_LIMIT \
+    REDIS_PERSECOND_PIPELINE_WINDOW REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR REDIS_PERSECOND_POOL_SIZE \
+    REDIS_PERSECOND_SENTINEL_AUTH REDIS_PERSECOND_SOCKET_TYPE REDIS_PERSECOND_TIMEOUT REDIS_PERSECOND_TLS \
+    REDIS_PERSECOND_TYPE REDIS_PERSECOND_URL REDIS_PIPELINE_LIMIT REDIS_PIPELINE_WINDOW \
+    REDIS_POOL_ON_EMPTY_BEHAVIOR REDIS_POOL_SIZE REDIS_SENTINEL_AUTH REDIS_SOCKET_TYPE \
+    REDIS_STARTUP_INITIAL_INTERVAL REDIS_STARTUP_MAX_ELAPSED_TIME REDIS_STARTUP_MAX_INTERVAL REDIS_TIMEOUT REDIS_TLS \
+    REDIS_TLS_CACERT REDIS_TLS_CLIENT_CERT REDIS_TLS_CLIENT_KEY REDIS_TLS_SKIP_HOSTNAME_VERIFICATION REDIS_TYPE \
+    REDIS_URL RESPONSE_DYNAMIC_METADATA RUNTIME_APPDIRECTORY RUNTIME_IGNOREDOTFILES RUNTIME_ROOT \
+    RUNTIME_SUBDIRECTORY RUNTIME_WATCH_ROOT SHADOW_MODE STATSD_HOST STATSD_PORT STATS_FLUSH_INTERVAL \
+    STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT TRACING_ENABLED TRACING_EXPORTER_PROTOCOL TRACING_SAMPLING_RATE \
+    TRACING_SERVICE_INSTANCE_ID TRACING_SERVICE_NAME TRACING_SERVICE_NAMESPACE USE_DOG_STATSD \
+    USE_DOG_STATSD_MOGRIFIERS USE_PROMETHEUS USE_STATSD XDS_CLIENT_BACKOFF_INITIAL_INTERVAL \
+    XDS_CLIENT_BACKOFF_JITTER XDS_CLIENT_BACKOFF_MAX_INTERVAL XDS_CLIENT_BACKOFF_RANDOM_FACTOR \
+    XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES";
+
+#[test]
+fn no_setting_of_the_original_is_passed_over_in_silence() {
+    for name in SETTINGS_OF_THE_ORIGINAL.split(' ').filter(|name| !UNDERSTOOD.contains(name)) {
+        let told = match checked(&[], "", &[(name, "x")]) {
+            Ok(config) => config.warnings.join("\n"),
+            Err(problems) => problems.to_string(),
+        };
+        let times = told.matches(&format!("{name} is not")).count()
+            + told.matches(&format!("{name}: is not")).count();
+        assert_eq!(times, 1, "{name}: {told}");
+    }
+    for name in UNDERSTOOD {
+        assert!(SETTINGS_OF_THE_ORIGINAL.split(' ').any(|known| known == *name), "{name} is nobody's");
+    }
+}
+
+#[tokio::test]
+async fn a_value_is_met_by_what_was_written() {
+    let file = "domain: d\ndescriptors:\n- key: k\n  value: +49\n  shadow_mode: yes\n  rate_limit: {unit: day, requests_per_unit: 0}\n- {key: k, value: 0x10, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+    let said = outcome(&[("d.yaml", file)], "", &[], &["d: k=+49", "d: k=49", "d: k=0x10", "d: k=16"]).await;
+    let says = "ok [ok 0/DAY - 0] [] None; ok [ok  0] [] None; ok [ok 1/DAY - 0] [] None; ok [ok  0]";
+    assert!(said.starts_with(says), "{said}");
+}
+
 #[tokio::test]
 async fn a_refused_cost_uses_up_what_is_left_unless_it_is_to_be_ignored() {
     let file = "domain: d\ndescriptors:\n- key: k\n  rate_limit: {unit: day, requests_per_unit: 10}\n";
@@ -485,3 +557,5 @@ async fn an_unknown_domain_passes_and_settings_for_all_limits_hold() {
                 over [over 5/DAY - 1] [over 5/DAY - 1] [ok 5/DAY - 3] [] None; ";
     assert_eq!(together.lines().next().unwrap(), says);
 }
+
+mod original;

@@ -3,6 +3,7 @@
 mod attribute;
 mod conditions;
 mod cost;
+mod lease;
 mod limits;
 mod overrides;
 mod print;
@@ -116,7 +117,7 @@ fn rules(root: &mut Section<'_>, plans: &Plans, log_max: u32, grouping: Grouping
 }
 
 /// What can be wrong with a rule as a whole is blamed on the field it is about.
-const FIELDS_OF_PROBLEMS: [&str; 3] = ["key", "plan", "name"];
+const FIELDS_OF_PROBLEMS: [&str; 4] = ["key", "plan", "lease", "name"];
 
 fn rule(
     mut section: Section<'_>,
@@ -152,6 +153,9 @@ fn rule(
         conditions::check_key(template.as_ref(), grouping, key)
     });
     builder = builder.candidate(candidate(section.section("candidate"), log_max));
+    if let Some(lease) = lease::check(&mut section) {
+        builder = builder.lease(lease);
+    }
     if let Some(on_outage) = section.word("on_outage", ON_OUTAGE, OnOutage::parse) {
         builder = builder.on_outage(on_outage.value);
     }
@@ -177,14 +181,19 @@ fn rule(
                 return None;
             }
             Err(error) => {
+                let what = match &error {
+                    PolicyError::Lease { why, .. } => why.to_string(),
+                    _ => error.to_string(),
+                };
                 let field = match error {
                     PolicyError::NoKey { .. } | PolicyError::NoParameter { .. } => "key",
                     PolicyError::PlansDiffer { .. } | PolicyError::NoPlan { .. } => "plan",
+                    PolicyError::Lease { .. } => "lease",
                     _ => "name",
                 };
                 let at = FIELDS_OF_PROBLEMS.iter().position(|known| *known == field).unwrap_or(0);
                 let place = places.get(at).copied().flatten().unwrap_or(place);
-                section.problems().add(place, &format!("{path}.{field}"), error.to_string());
+                section.problems().add(place, &format!("{path}.{field}"), what);
                 return None;
             }
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use tollgate::core::address::Grouping;
-use tollgate::core::policy::{Condition, CostBy, List, Override, Plan, RuleLimit};
+use tollgate::core::policy::{Condition, CostBy, Lease, List, Override, Plan, RuleLimit};
 use tollgate::{Algorithm, Kind, OnOutage, Policy, Rule};
 
 use crate::limit::{SLIDING_LOG_MAX, rate_in_words};
@@ -87,6 +87,13 @@ impl Out {
             self.line(2, "candidate:");
             let limits: Vec<_> = rule.candidate().iter().map(RuleLimit::algorithm).collect();
             self.limits(3, &limits);
+        }
+        match rule.lease() {
+            None => {}
+            Some(Lease::Auto) => self.line(2, "lease: auto"),
+            Some(Lease::Within { max, time }) => {
+                self.line(2, &format!("lease: {{ max: {max}, for: {time} }}"));
+            }
         }
         self.line(2, &format!("on_outage: {}", rule.on_outage().unwrap_or(on_outage)));
         self.line(2, &format!("mode: {}", rule.mode().name()));

@@ -3,14 +3,12 @@
 //! Envoy's question and answer as proto3 JSON: names in camel case or as in the protocol, numbers of 64 bits
 //! as texts or numbers. The status says it, too: 200 passes, 429 does not, 400 was not answered.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response, StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json, json};
 
 use super::{HttpDoor, check_origin};
@@ -25,35 +23,35 @@ use crate::shutdown::Phase;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawRequest<'a> {
-    #[serde(borrow, default)]
-    domain: Cow<'a, str>,
-    #[serde(borrow, default)]
-    descriptors: Vec<RawDescriptor<'a>>,
+struct RawRequest {
+    #[serde(default, deserialize_with = "or_nothing")]
+    domain: String,
+    #[serde(default, deserialize_with = "or_nothing")]
+    descriptors: Vec<RawDescriptor>,
     #[serde(default, alias = "hitsAddend")]
     hits_addend: Option<Number>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawDescriptor<'a> {
-    #[serde(borrow, default)]
-    entries: Vec<RawEntry<'a>>,
+struct RawDescriptor {
+    #[serde(default, deserialize_with = "or_nothing")]
+    entries: Vec<RawEntry>,
     #[serde(default)]
     limit: Option<RawLimit>,
     #[serde(default, alias = "hitsAddend")]
     hits_addend: Option<Number>,
-    #[serde(default, alias = "isNegativeHits")]
+    #[serde(default, alias = "isNegativeHits", deserialize_with = "or_nothing")]
     is_negative_hits: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RawEntry<'a> {
-    #[serde(borrow, default)]
-    key: Cow<'a, str>,
-    #[serde(borrow, default)]
-    value: Cow<'a, str>,
+struct RawEntry {
+    #[serde(default, deserialize_with = "or_nothing")]
+    key: String,
+    #[serde(default, deserialize_with = "or_nothing")]
+    value: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,6 +61,11 @@ struct RawLimit {
     requests_per_unit: Option<Number>,
     #[serde(default)]
     unit: Option<Number>,
+}
+
+/// A null is the same as a field that is not there.
+fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Option::<T>::deserialize(from).map(Option::unwrap_or_default)
 }
 
 /// A number, or the text of one, or a name that stands for one.
@@ -131,8 +134,8 @@ fn plain(status: StatusCode, text: String) -> Answer {
     answer
 }
 
-fn read(body: &[u8]) -> Result<rls::Request<'_>, String> {
-    let raw: RawRequest<'_> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+fn read(body: &[u8]) -> Result<rls::Request<'static>, String> {
+    let raw: RawRequest = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let small = |number: &Option<Number>, field: &str| match number {
         None => Ok(0),
         Some(number) => {
@@ -140,7 +143,7 @@ fn read(body: &[u8]) -> Result<rls::Request<'_>, String> {
             small.ok_or_else(|| format!("{field} is no number from 0 to {}", u32::MAX))
         }
     };
-    let descriptor = |raw: RawDescriptor<'_>| {
+    let descriptor = |raw: RawDescriptor| {
         let carried = raw.limit.map(|limit| {
             let unit = match &limit.unit {
                 Some(Number::Text(name)) => Unit::parse(name),
@@ -152,7 +155,11 @@ fn read(body: &[u8]) -> Result<rls::Request<'_>, String> {
         });
         let hits_addend =
             raw.hits_addend.map(|hits| hits.whole().ok_or("hitsAddend is no number")).transpose()?;
-        let entries = raw.entries.into_iter().map(|RawEntry { key, value }| owned(key, value)).collect();
+        let entries = raw
+            .entries
+            .into_iter()
+            .map(|RawEntry { key, value }| Entry { key: key.into(), value: value.into() })
+            .collect();
         Ok::<_, String>(Descriptor {
             entries,
             carried: carried.transpose()?,
@@ -162,11 +169,7 @@ fn read(body: &[u8]) -> Result<rls::Request<'_>, String> {
     };
     let hits_addend = small(&raw.hits_addend, "hitsAddend")?;
     let descriptors = raw.descriptors.into_iter().map(descriptor).collect::<Result<_, _>>()?;
-    Ok(rls::Request { domain: raw.domain.into_owned().into(), descriptors, hits_addend })
-}
-
-fn owned<'a>(key: Cow<'_, str>, value: Cow<'_, str>) -> Entry<'a> {
-    Entry { key: Cow::Owned(key.into_owned()), value: Cow::Owned(value.into_owned()) }
+    Ok(rls::Request { domain: raw.domain.into(), descriptors, hits_addend })
 }
 
 fn written(answered: &Answered) -> Json {

@@ -502,9 +502,13 @@ async fn answer_rare(
             out.simple("OK");
         }
         Rare::Delete { keys, limit } => {
+            let want = |key| [Want { by: By::Inline(&limit), key, cost: Cost::ONE, takes: &[] }];
+            // All of them are looked at before the first is forgotten.
             for key in &keys {
-                let wants = [Want { by: By::Inline(&limit), key, cost: Cost::ONE, takes: &[] }];
-                forgotten(engine.forget(&Ask { wants: &wants }).await)?;
+                policy.matched(&Ask { wants: &want(key) }).map_err(Fault::Ask)?;
+            }
+            for key in &keys {
+                forgotten(engine.forget(&Ask { wants: &want(key) }).await)?;
             }
             out.integer(i64::try_from(keys.len()).unwrap_or(i64::MAX));
         }

@@ -33,9 +33,9 @@ impl RedisStore {
         let packed = notice.map(|notice| pack(name, notice.text)).unwrap_or_default();
         let keep_for = notice.map_or(Micros::ZERO, |notice| Micros::from(notice.keep_for));
         // With the heartbeats: a board that is long must not hold up checks.
-        let link = self.fill(&self.control);
+        let spot = self.control();
         let [notices, board_head] = self.naming.board();
-        let numbers = [keep_for.0, self.now(&link).await?.0, NOTICES_MAX as u64, BOARD_BYTES_MAX as u64];
+        let numbers = [keep_for.0, self.now(&spot).await?.0, NOTICES_MAX as u64, BOARD_BYTES_MAX as u64];
         let [keep_for, now, most, bytes_most] = numbers.map(|number| number.to_string());
         let words = [
             notices.as_bytes(),
@@ -48,7 +48,7 @@ impl RedisStore {
             bytes_most.as_bytes(),
         ];
         let request = |called: Called<'_>| call_on_two(called, &words);
-        match self.call(&link, self.scripts.post(), request).await? {
+        match self.call(&spot, self.scripts.post(), request).await? {
             Reply::Integer(0) => Ok(Post::Done),
             Reply::Integer(1) => Ok(Post::Full),
             Reply::Error(message) => Err(answered(&message)),
@@ -59,11 +59,11 @@ impl RedisStore {
     /// Plain commands and no script: a look that finds nothing new is one `GET`, and of 3,000 notices in one
     /// string Lua makes 6 to 12 ms where `HVALS` takes 0.3.
     pub(super) async fn board_since(&self, seen: u64) -> Result<Option<Board>, StoreError> {
-        let link = self.fill(&self.control);
+        let spot = self.control();
         let [notices, head] = self.naming.board();
         // Order: the version first. A notice that comes in between is read with an older version, and the
         // next look reads it again.
-        let version = match ask(&link, &["GET", &head]).await? {
+        let version = match ask(&spot.link, &["GET", &head]).await? {
             Reply::Nil => 0,
             // A head that is not ours says nothing: the board is read each time, until the next post mends it.
             Reply::Bulk(head) => {
@@ -75,10 +75,10 @@ impl RedisStore {
         if version == seen && version != u64::MAX {
             return Ok(None);
         }
-        let Reply::Array(values) = ask(&link, &["HVALS", &notices]).await? else {
+        let Reply::Array(values) = ask(&spot.link, &["HVALS", &notices]).await? else {
             return Err(bad("a board that is no array"));
         };
-        let now = match ask(&link, &["TIME"]).await? {
+        let now = match ask(&spot.link, &["TIME"]).await? {
             Reply::Array(parts) => time_of(&parts).ok_or_else(|| bad("a time that is none"))?,
             _ => return Err(bad("a time that is none")),
         };

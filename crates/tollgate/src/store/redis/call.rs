@@ -10,6 +10,7 @@ use tollgate_core::store::{ErrorClass, StoreError};
 use super::RedisStore;
 use super::classify::{class_of, is_for_want_of_functions};
 use super::link::Link;
+use super::node::Spot;
 use super::scripts::{Called, Entry};
 use super::wire::{self, Reply};
 
@@ -79,10 +80,11 @@ impl RedisStore {
     /// hot path: the request is written out once, and again only where nothing ran.
     pub(super) async fn call(
         &self,
-        link: &Link,
+        spot: &Spot,
         entry: Entry<'_>,
         request: impl Fn(Called<'_>) -> Vec<u8> + Send + Sync,
     ) -> Result<Reply, StoreError> {
+        let link = &spot.link;
         let functions = &self.shared.functions;
         let mut refused = None;
         if functions.are_tried() {

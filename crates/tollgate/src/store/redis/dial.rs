@@ -15,8 +15,8 @@ use tollgate_core::store::StoreError;
 use tollgate_core::units::Micros;
 
 use super::classify::{answered, class_of};
-use super::config::{Endpoint, RedisUrl};
 use super::tls::Tls;
+use super::url::{Endpoint, RedisUrl};
 use super::wire::{self, Reply, take_reply};
 
 /// How often the kernel asks a silent peer whether it is there.
@@ -43,15 +43,44 @@ pub(super) struct Greeting {
     pub time: Option<Micros>,
 }
 
+/// What is to be found out while greeting.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wants {
+    /// The server's clock.
+    pub time: bool,
+    /// That it is a primary: a replica is no use.
+    pub primary: bool,
+}
+
 /// Connects, authenticates, selects the database, and sees the server answer.
 pub(super) async fn dial(
     url: &RedisUrl,
     tls: &Arc<Tls>,
-    wants_time: bool,
+    wants: Wants,
 ) -> Result<(Stream, Greeting), StoreError> {
     let mut stream = connect(&url.endpoint, tls).await.map_err(|error| unreachable(&error))?;
-    let greeting = greet(&mut stream, url, wants_time).await?;
+    let greeting = greet(&mut stream, url, wants).await?;
     Ok((stream, greeting))
+}
+
+/// Sends `bytes`, a pipeline of `count` commands, and waits for all replies. For a connection of one's own.
+pub(super) async fn exchange(
+    stream: &mut Stream,
+    bytes: &[u8],
+    count: usize,
+) -> Result<Vec<Reply>, StoreError> {
+    send(stream, bytes).await?;
+    let mut buffer = BytesMut::new();
+    let mut replies = Vec::with_capacity(count);
+    for _ in 0..count {
+        replies.push(read_reply(stream, &mut buffer).await?);
+    }
+    Ok(replies)
+}
+
+async fn send(stream: &mut Stream, bytes: &[u8]) -> Result<(), StoreError> {
+    stream.write_all(bytes).await.map_err(|error| unreachable(&error))?;
+    stream.flush().await.map_err(|error| unreachable(&error))
 }
 
 async fn connect(endpoint: &Endpoint, tls: &Arc<Tls>) -> io::Result<Stream> {
@@ -59,6 +88,9 @@ async fn connect(endpoint: &Endpoint, tls: &Arc<Tls>) -> io::Result<Stream> {
         Endpoint::Tcp { host, port } => Ok(Stream::Tcp(connect_tcp(host, *port).await?)),
         Endpoint::Unix { path } => Ok(Stream::Unix(UnixStream::connect(path).await?)),
         Endpoint::Tls { host, port } => tls.connect(connect_tcp(host, *port).await?, host).await,
+        Endpoint::Sentinel(_) | Endpoint::Cluster { .. } => {
+            Err(io::Error::other("several servers, of which none is named"))
+        }
     }
 }
 
@@ -78,11 +110,12 @@ async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
 enum Asked {
     Auth,
     Select,
+    Role,
     Time,
     Ping,
 }
 
-async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<Greeting, StoreError> {
+async fn greet(stream: &mut Stream, url: &RedisUrl, wants: Wants) -> Result<Greeting, StoreError> {
     let mut out = Vec::new();
     let mut asked = Vec::new();
     if let Some(password) = &url.password {
@@ -97,21 +130,28 @@ async fn greet(stream: &mut Stream, url: &RedisUrl, wants_time: bool) -> Result<
         wire::command(&mut out, ["SELECT", &database].into_iter().map(str::as_bytes));
         asked.push(Asked::Select);
     }
-    wire::command(&mut out, [if wants_time { "TIME" } else { "PING" }].into_iter().map(str::as_bytes));
-    asked.push(if wants_time { Asked::Time } else { Asked::Ping });
+    if wants.primary {
+        wire::command(&mut out, [&b"ROLE"[..]].into_iter());
+        asked.push(Asked::Role);
+    }
+    wire::command(&mut out, [if wants.time { "TIME" } else { "PING" }].into_iter().map(str::as_bytes));
+    asked.push(if wants.time { Asked::Time } else { Asked::Ping });
 
-    stream.write_all(&out).await.map_err(|error| unreachable(&error))?;
-    stream.flush().await.map_err(|error| unreachable(&error))?;
+    send(stream, &out).await?;
     let mut buffer = BytesMut::new();
     let mut greeting = Greeting { time: None };
     for question in asked {
         let reply = read_reply(stream, &mut buffer).await?;
         match (question, reply) {
-            // A user that may not PING is a user; the server is there.
-            (Asked::Ping, Reply::Error(message)) if class_of(&message).name() == "noperm" => {}
+            // A user that may not PING is a user; the server is there. Nor is one that may not ask for its role
+            // turned away: a replica refuses to write, which is as good.
+            (Asked::Ping | Asked::Role, Reply::Error(message)) if class_of(&message).name() == "noperm" => {}
             (Asked::Auth, Reply::Error(message)) => return Err(answered(&without_password(message, url))),
             (_, Reply::Error(message)) => return Err(answered(&message)),
             (Asked::Time, Reply::Array(parts)) => greeting.time = time_of(&parts),
+            (Asked::Role, Reply::Array(parts)) if parts.first() != Some(&Reply::Bulk(b"master".to_vec())) => {
+                return Err(answered("READONLY It says that it is no primary."));
+            }
             _ => {}
         }
     }

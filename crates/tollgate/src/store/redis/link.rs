@@ -20,15 +20,15 @@ use std::time::Duration;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tollgate_core::store::{ErrorClass, StoreError};
 
-use super::anchor::Anchor;
 use super::call::Functions;
 use super::classify::{answered, class_of, is_fatal};
 use super::config::RedisConfig;
-use super::dial::{Stream, dial};
+use super::dial::Stream;
+use super::node::Server;
 use super::tls::Tls;
 use super::wire::{Reply, take_reply};
 
@@ -55,20 +55,12 @@ pub(super) struct Shared {
     pub config: RedisConfig,
     /// TLS, prepared.
     pub tls: Arc<Tls>,
-    /// One dial at a time in a process: a fleet that lost its Redis does not storm it.
-    pub dialling: Semaphore,
-    /// Our own reckoning of Redis' clock, where scripts may not read it.
-    pub anchor: Anchor,
     /// Whether asks go out as calls of functions.
     pub functions: Functions,
     /// Dials that succeeded.
     pub dials: AtomicU64,
     /// Dials that failed.
     pub dial_errors: AtomicU64,
-    /// Wakes links that pause between dials.
-    pub nudge: Notify,
-    /// Tells of every connection that has been opened.
-    pub opened: Notify,
 }
 
 /// A handle to one connection and its task.
@@ -105,11 +97,11 @@ struct Unanswered {
 }
 
 impl Link {
-    /// Starts a link on the current runtime.
-    pub(super) fn spawn(shared: Arc<Shared>) -> Link {
+    /// Starts a link to a server on the current runtime.
+    pub(super) fn spawn(shared: Arc<Shared>, server: Arc<Server>) -> Link {
         let (queue, requests) = mpsc::channel(QUEUE_MAX);
         let status = Arc::new(Status::default());
-        tokio::spawn(keep(shared, requests, Arc::clone(&status)));
+        tokio::spawn(keep(shared, server, requests, Arc::clone(&status)));
         Link { queue, status }
     }
 
@@ -145,38 +137,47 @@ impl Link {
                 StoreError::Unreachable { why: "its runtime has ended".into() }
             }
         })?;
-        answer.await.unwrap_or_else(|_| Err(StoreError::Lost { why: "its task has ended".into() }))
+        answer.await.unwrap_or_else(|_| Err(StoreError::Lost { why: "it was given up".into() }))
     }
 }
 
 /// Dials, serves, and dials again, until every handle is gone.
-async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status: Arc<Status>) {
+async fn keep(
+    shared: Arc<Shared>,
+    server: Arc<Server>,
+    mut requests: mpsc::Receiver<Request>,
+    status: Arc<Status>,
+) {
     let mut failures: u32 = 0;
     loop {
         let dialled = {
-            let _turn = shared.dialling.acquire().await;
-            let config = &shared.config;
-            let wants_time = shared.anchor.is_used();
-            timeout(config.dial_timeout, dial(&config.url, &shared.tls, wants_time)).await
+            let _turn = server.dialling.acquire().await;
+            timeout(shared.config.dial_timeout, server.dial(&shared)).await
         };
         let error = match dialled {
-            Ok(Ok((stream, greeting))) => {
+            Ok(Ok((stream, greeting, endpoint))) => {
                 shared.dials.fetch_add(1, Ordering::Relaxed);
                 shared.functions.try_again();
                 if let Some(time) = greeting.time {
-                    shared.anchor.set(time);
+                    server.anchor.set(time);
                 }
                 let born = Instant::now();
                 status.up();
-                shared.opened.notify_waiters();
-                let end = serve(stream, &shared, &mut requests, &status).await;
+                server.opened.notify_waiters();
+                let end = tokio::select! {
+                    end = serve(stream, &shared, &mut requests, &status) => end,
+                    // What is unanswered is lost: an answer of a server that is no longer the one may never come.
+                    () = server.moved(&endpoint) => End::Lost("another server was made the primary".to_owned()),
+                };
                 status.is_open.store(false, Ordering::Relaxed);
+                status.unanswered.store(0, Ordering::Relaxed);
                 let error = match end {
                     End::Unwanted => return,
                     End::Lost(why) => StoreError::Unreachable { why: why.into() },
                     End::Left(error) => error,
                 };
                 tracing::debug!(%error, "connection to Redis ended");
+                server.doubt();
                 if born.elapsed() >= LIFE_MIN {
                     failures = 0;
                     continue;
@@ -184,11 +185,12 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
                 error
             }
             Ok(Err(error)) => error,
-            Err(_) => {
+            Err(_) => server.lost_sight().unwrap_or_else(|| {
                 let waited_ms = shared.config.dial_timeout.as_millis();
                 StoreError::Unreachable { why: format!("no answer to the dial within {waited_ms}ms").into() }
-            }
+            }),
         };
+        server.doubt();
         shared.dial_errors.fetch_add(1, Ordering::Relaxed);
         failures = failures.saturating_add(1);
         status.down(&error);
@@ -199,7 +201,7 @@ async fn keep(shared: Arc<Shared>, mut requests: mpsc::Receiver<Request>, status
         let pause = backoff(failures, shared.config.max_retries);
         tokio::select! {
             () = sleep(pause) => {}
-            () = shared.nudge.notified() => {}
+            () = server.nudge.notified() => {}
         }
     }
 }
@@ -300,7 +302,6 @@ async fn serve(
             let _ = request.done.send(Err(StoreError::Lost { why: why.clone().into() }));
         }
     }
-    status.unanswered.store(0, Ordering::Relaxed);
     end
 }
 

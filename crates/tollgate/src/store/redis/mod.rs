@@ -12,25 +12,25 @@ mod config;
 mod dial;
 mod inspect;
 mod link;
+mod node;
 mod push;
 mod reply;
 mod request;
 mod scripts;
+mod sentinel;
+mod survey;
 mod tls;
+mod url;
 mod wire;
 
-pub use config::{Endpoint, Layout, RedisConfig, RedisUrl, Secret, UrlError};
+pub use config::{Layout, RedisConfig};
 pub use inspect::{Content, Inspected};
+pub use url::{Endpoint, RedisUrl, Secret, Seed, SentinelSeeds, UrlError};
 
 use std::cell::RefCell;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
-use tokio::task::JoinSet;
 use tollgate_core::algorithm::Algorithm;
 use tollgate_core::board::{Board, Notice, Post};
 use tollgate_core::check::{Check, Refund};
@@ -42,45 +42,35 @@ use tollgate_core::store::{Heartbeat, Reach, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
-use anchor::Anchor;
 use call::Functions;
 use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
+use node::{Node, Place, Server, Spot};
 use push::Hearing;
 use reply::Answer;
 use request::{Naming, has_calendar};
 use scripts::{Called, Scripts, Verb};
+use sentinel::Sentinels;
+use survey::survey;
 use tls::Tls;
 use wire::Reply;
 
 /// How long an instance counts as alive after it was last heard.
 const ALIVE_FOR: Micros = Micros::from_secs(5);
 
-/// How long the connections of checks may take to follow the one of heartbeats back. Bounded,
-/// because one of them may belong to a runtime that nobody drives.
-const FOLLOW_MAX: Duration = Duration::from_secs(1);
-
-/// The pause before a connection that refused to ask is asked to again.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(5);
-
-/// Keeps state in one Redis or Valkey.
+/// Keeps state in Redis or Valkey.
 #[derive(Debug)]
 pub struct RedisStore {
     id: usize,
     shared: Arc<Shared>,
     scripts: Scripts,
     naming: Naming,
-    /// One connection per thread that asks, up to `pool_size`.
-    slots: Vec<Slot>,
-    slots_given: AtomicUsize,
-    /// Heartbeats have their own connection, so that a probe does not queue behind checks.
-    control: Slot,
-    /// Since when heartbeats have been answered, one after the other.
-    answering_since: Mutex<Option<Instant>>,
+    node: Arc<Node>,
+    /// How many threads have been given a number, by which they keep to a connection.
+    threads: AtomicUsize,
     instance: String,
     malformed: AtomicU64,
-    survey: Arc<Mutex<Survey>>,
     hearing: Arc<Hearing>,
 }
 
@@ -130,20 +120,9 @@ pub enum RedisSetupError {
     },
 }
 
-/// A place for a connection, filled by the first thread that needs it.
-type Slot = Mutex<Option<Link>>;
-
-#[derive(Debug, Default)]
-struct Survey {
-    used_memory: Option<u64>,
-    max_memory: Option<u64>,
-    keys: Option<u64>,
-    asked: Option<Instant>,
-}
-
 thread_local! {
-    /// Which slot of which store this thread keeps to.
-    static MY_SLOTS: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
+    /// Which number this thread has in which store.
+    static MY_NUMBERS: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
 }
 
 impl RedisStore {
@@ -152,42 +131,40 @@ impl RedisStore {
         static STORES: AtomicUsize = AtomicUsize::new(0);
         let tls = Arc::new(Tls::new(&config)?);
         let ttl_ms_min = u64::try_from(config.default_ttl.as_millis()).unwrap_or(u64::MAX);
-        let anchor = Anchor::default();
         if config.client_time {
             tracing::info!("scripts are given our own reckoning of Redis' time");
-            anchor.start_using();
         }
-        let naming = Naming::new(&config.key_prefix, config.layout, ttl_ms_min);
+        let (scripts, naming) =
+            (Scripts::new(config.layout), Naming::new(&config.key_prefix, config.layout, ttl_ms_min));
+        let shared = Arc::new(Shared {
+            functions: Functions::new(config.functions),
+            config,
+            tls,
+            dials: AtomicU64::new(0),
+            dial_errors: AtomicU64::new(0),
+        });
+        let place = match &shared.config.url.endpoint {
+            Endpoint::Sentinel(seeds) => Place::Primary(Arc::new(Sentinels::new(seeds))),
+            endpoint => Place::Fixed(endpoint.clone()),
+        };
+        let server = Server::new(place, shared.config.client_time, None);
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
-            scripts: Scripts::new(config.layout),
-            hearing: Hearing::on(naming.channel(config.url.database)),
+            scripts,
+            hearing: Hearing::on(naming.channel(shared.config.url.database)),
             naming,
-            slots: (0..config.pool_size.max(1)).map(|_| Slot::default()).collect(),
-            slots_given: AtomicUsize::new(0),
-            control: Slot::default(),
-            answering_since: Mutex::default(),
+            node: Arc::new(Node::new(&shared, server)),
+            threads: AtomicUsize::new(0),
             instance: format!("{:016x}", fastrand::u64(..)),
             malformed: AtomicU64::new(0),
-            survey: Arc::default(),
-            shared: Arc::new(Shared {
-                functions: Functions::new(config.functions),
-                config,
-                tls,
-                dialling: Semaphore::new(1),
-                anchor,
-                dials: AtomicU64::new(0),
-                dial_errors: AtomicU64::new(0),
-                nudge: Notify::new(),
-                opened: Notify::new(),
-            }),
+            shared,
         })
     }
 
     /// Dials this thread's connection, so that the first check does not have to, unless
     /// `min_idle_conns` have been dialled already.
     pub fn warm(&self) {
-        if self.slots_given.load(Ordering::Relaxed) < self.shared.config.min_idle_conns {
+        if self.threads.load(Ordering::Relaxed) < self.shared.config.min_idle_conns {
             drop(self.link());
         }
     }
@@ -204,8 +181,8 @@ impl RedisStore {
 
     /// What the store can say about itself.
     pub fn stats(&self) -> RedisStats {
-        let links = || self.slots.iter().chain([&self.control]).filter_map(|slot| slot.lock().clone());
-        let survey = self.survey.lock();
+        let links = || self.node.links();
+        let survey = self.node.survey.lock();
         RedisStats {
             connections_open: links().filter(Link::is_open).count() as u64,
             connections_busy: links().filter(Link::is_busy).count() as u64,
@@ -215,7 +192,7 @@ impl RedisStore {
             used_memory: survey.used_memory,
             max_memory: survey.max_memory,
             keys: survey.keys,
-            client_time: self.shared.anchor.is_used(),
+            client_time: self.shared.config.client_time,
             functions: self.shared.functions.are_used(),
             listening: self.hearing.is_listening(),
             pushes: self.hearing.heard(),
@@ -225,28 +202,34 @@ impl RedisStore {
 
     /// The connection this thread keeps to.
     fn link(&self) -> Link {
-        let slot = MY_SLOTS.with_borrow_mut(|mine| {
-            if let Some((_, slot)) = mine.iter().find(|(store, _)| *store == self.id) {
-                return *slot;
-            }
-            let slot = self.slots_given.fetch_add(1, Ordering::Relaxed) % self.slots.len();
-            mine.push((self.id, slot));
-            slot
-        });
-        self.fill(&self.slots[slot])
+        self.node.link(self.number())
     }
 
-    fn fill(&self, slot: &Slot) -> Link {
-        let mut slot = slot.lock();
-        match &*slot {
-            Some(link) if !link.is_dead() => link.clone(),
-            _ => slot.insert(Link::spawn(Arc::clone(&self.shared))).clone(),
-        }
+    /// The number of this thread, for as long as it lives.
+    fn number(&self) -> usize {
+        MY_NUMBERS.with_borrow_mut(|mine| {
+            if let Some((_, number)) = mine.iter().find(|(store, _)| *store == self.id) {
+                return *number;
+            }
+            let number = self.threads.fetch_add(1, Ordering::Relaxed);
+            mine.push((self.id, number));
+            number
+        })
+    }
+
+    /// Where this thread asks.
+    fn spot(&self) -> Spot {
+        Spot { link: self.link(), node: Arc::clone(&self.node) }
+    }
+
+    /// Where heartbeats and the board are asked for, so that they do not queue behind checks.
+    fn control(&self) -> Spot {
+        Spot { link: self.node.control(), node: Arc::clone(&self.node) }
     }
 
     /// The time a script is given: zero, and it reads Redis' clock; or our own reckoning of it.
-    async fn now(&self, link: &Link) -> Result<Micros, StoreError> {
-        let anchor = &self.shared.anchor;
+    async fn now(&self, spot: &Spot) -> Result<Micros, StoreError> {
+        let anchor = &spot.node.server.anchor;
         if !anchor.is_used() {
             return Ok(Micros::ZERO);
         }
@@ -254,7 +237,7 @@ impl RedisStore {
             // Not dialled yet: as any other first request, this one waits for the dial.
             let mut bytes = Vec::new();
             wire::command(&mut bytes, [&b"TIME"[..]].into_iter());
-            match link.call(bytes, 1).await? {
+            match spot.link.call(bytes, 1).await? {
                 Reply::Array(parts) => time_of(&parts).into_iter().for_each(|time| anchor.set(time)),
                 Reply::Error(message) => return Err(answered(&message)),
                 _ => {}
@@ -264,15 +247,15 @@ impl RedisStore {
     }
 
     async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        let link = self.link();
+        let spot = self.spot();
         if let (Verb::Take, [check], Some(entry)) = (verb, checks, self.scripts.fast())
             && let Algorithm::TokenBucket(bucket) = check.algorithm
             && check.cost.get() <= bucket.capacity()
-            && !self.shared.anchor.is_used()
+            && !self.shared.config.client_time
         {
             let request = |called: Called<'_>| self.naming.fast(called, check, bucket);
             // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
-            return match reply::decisions(self.call(&link, entry, request).await?, checks)? {
+            return match reply::decisions(self.call(&spot, entry, request).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
                     Ok(decisions)
@@ -286,9 +269,9 @@ impl RedisStore {
             around = clock::wall();
         }
         for attempt in 0.. {
-            let now = self.now(&link).await?;
+            let now = self.now(&spot).await?;
             let request = |called: Called<'_>| self.naming.visits(called, checks, now, around);
-            match reply::decisions(self.call(&link, entry, request).await?, checks)? {
+            match reply::decisions(self.call(&spot, entry, request).await?, checks)? {
                 Answer::Done(decisions) => {
                     self.count_malformed(&decisions);
                     return Ok(decisions);
@@ -300,76 +283,12 @@ impl RedisStore {
         Err(reply::bad("windows that stay stale"))
     }
 
-    /// Waits until every connection of checks answers as well. Otherwise a store that has just
-    /// called itself well would send the next checks to a dead connection, and be set aside again.
-    async fn others_follow(&self) {
-        let links = self.slots.iter().filter_map(|slot| slot.lock().clone());
-        let mut following: JoinSet<()> =
-            links.filter(|link| !link.is_dead()).map(|link| follow(link, Arc::clone(&self.shared))).collect();
-        while following.join_next().await.is_some() {}
-    }
-
     fn count_malformed(&self, decisions: &[Decision]) {
         let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
         if malformed > 0 {
             self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
             tracing::warn!(malformed, "values of a wrong type or shape under our keys were taken for absent");
         }
-    }
-
-    /// Asks Redis about its memory and its keys, now and then, where the user may.
-    ///
-    /// On the side: whether Redis is well must not wait for what it says about itself, and a
-    /// deadline that holds one trip need not hold two.
-    fn survey(&self, link: &Link) {
-        const EVERY: Duration = Duration::from_secs(5);
-        let mut survey = self.survey.lock();
-        if survey.asked.is_some_and(|asked| asked.elapsed() < EVERY) {
-            return;
-        }
-        survey.asked = Some(clock::instant());
-        tokio::spawn(ask_survey(link.clone(), Arc::clone(&self.survey)));
-    }
-}
-
-/// Returns when a link answers. It may be between dials, or hold on to a server that does not.
-async fn follow(link: Link, shared: Arc<Shared>) {
-    loop {
-        let mut opened = pin!(shared.opened.notified());
-        opened.as_mut().enable();
-        if !link.is_open() {
-            // If it pauses between dials: the server it waits for is there.
-            shared.nudge.notify_waiters();
-            opened.await;
-            continue;
-        }
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, [&b"PING"[..]].into_iter());
-        // A user that may not PING is answered too.
-        if link.call(bytes, 1).await.is_ok() {
-            return;
-        }
-        tokio::time::sleep(FOLLOW_PAUSE).await;
-    }
-}
-
-async fn ask_survey(link: Link, survey: Arc<Mutex<Survey>>) {
-    let mut bytes = Vec::new();
-    wire::command(&mut bytes, [&b"INFO"[..], b"memory"].into_iter());
-    let info = link.call(bytes, 1).await;
-    let mut bytes = Vec::new();
-    wire::command(&mut bytes, [&b"DBSIZE"[..]].into_iter());
-    let keys = link.call(bytes, 1).await;
-
-    let mut survey = survey.lock();
-    if let Ok(Reply::Bulk(info)) = info {
-        let info = String::from_utf8_lossy(&info);
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        survey.used_memory = field("used_memory:");
-        survey.max_memory = field("maxmemory:").filter(|&bytes| bytes > 0);
-    }
-    if let Ok(Reply::Integer(count)) = keys {
-        survey.keys = u64::try_from(count).ok();
     }
 }
 
@@ -389,7 +308,7 @@ impl Store for RedisStore {
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
-        let link = self.link();
+        let spot = self.spot();
         let mut around = clock::wall();
         let mut refunded: Vec<Option<Refunded>> = vec![None; refunds.len()];
         for _ in 0..2 {
@@ -400,9 +319,9 @@ impl Store for RedisStore {
             let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
             let entry =
                 self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
-            let now = self.now(&link).await?;
+            let now = self.now(&spot).await?;
             let request = |called: Called<'_>| self.naming.refunds(called, &asked, now, around);
-            let (now, answers) = reply::refunds(self.call(&link, entry, request).await?, &asked)?;
+            let (now, answers) = reply::refunds(self.call(&spot, entry, request).await?, &asked)?;
             around = now;
             for (at, answer) in open.into_iter().zip(answers) {
                 refunded[at] = answer;
@@ -456,18 +375,13 @@ impl Store for RedisStore {
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
         self.keep_listening();
-        let link = self.fill(&self.control);
-        let now = self.now(&link).await?;
+        let spot = self.control();
+        let since = spot.node.beats();
+        let now = self.now(&spot).await?;
         let request = |called: Called<'_>| self.naming.heartbeat(called, &self.instance, ALIVE_FOR, now);
-        // Forgotten unless this one is answered too, also if the caller gives it up.
-        let since = self.answering_since.lock().take();
-        let answer = reply::integers(self.call(&link, self.scripts.heartbeat(), request).await?, 2)?;
-        let since = since.unwrap_or_else(clock::instant);
-        *self.answering_since.lock() = Some(since);
-        self.survey(&link);
-        if since.elapsed() < FOLLOW_MAX {
-            self.others_follow().await;
-        }
+        let answer = reply::integers(self.call(&spot, self.scripts.heartbeat(), request).await?, 2)?;
+        survey(&spot.link, &spot.node.survey);
+        spot.node.answered(since).await;
         Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })
     }
 }

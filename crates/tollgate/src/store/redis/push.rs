@@ -18,9 +18,11 @@ use tollgate_core::store::{ErrorClass, StoreError};
 
 use super::RedisStore;
 use super::classify::{answered, class_of};
-use super::dial::{Stream, dial};
+use super::dial::Stream;
 use super::link::{Shared, backoff};
+use super::node::Server;
 use super::reply::bad;
+use super::url::Endpoint;
 use super::wire::{self, Reply, take_reply};
 use crate::store::ears::Ears;
 
@@ -115,19 +117,23 @@ impl RedisStore {
         }
         let mut task = self.hearing.task.lock();
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let listening = keep(Arc::clone(&self.shared), Arc::clone(&self.hearing));
+            let server = Arc::clone(&self.node.server);
+            let listening = keep(Arc::clone(&self.shared), server, Arc::clone(&self.hearing));
             *task = Some(tokio::spawn(listening).abort_handle());
         }
     }
 }
 
 /// Dials, listens, and dials again.
-async fn keep(shared: Arc<Shared>, hearing: Arc<Hearing>) {
+async fn keep(shared: Arc<Shared>, server: Arc<Server>, hearing: Arc<Hearing>) {
     let (mut failures, mut is_forbidden) = (0_u32, false);
     loop {
         let born = Instant::now();
-        let error = match connected(&shared).await {
-            Ok(stream) => listen(stream, &shared, &hearing).await,
+        let error = match connected(&shared, &server).await {
+            Ok((stream, endpoint)) => tokio::select! {
+                error = listen(stream, &shared, &hearing) => error,
+                () = server.moved(&endpoint) => lost("another server was made the primary"),
+            },
             Err(error) => error,
         };
         hearing.is_listening.store(false, Ordering::Relaxed);
@@ -145,10 +151,10 @@ async fn keep(shared: Arc<Shared>, hearing: Arc<Hearing>) {
     }
 }
 
-async fn connected(shared: &Shared) -> Result<Stream, StoreError> {
-    let _turn = shared.dialling.acquire().await;
-    match timeout(shared.config.dial_timeout, dial(&shared.config.url, &shared.tls, false)).await {
-        Ok(dialled) => dialled.map(|(stream, _)| stream),
+async fn connected(shared: &Shared, server: &Server) -> Result<(Stream, Endpoint), StoreError> {
+    let _turn = server.dialling.acquire().await;
+    match timeout(shared.config.dial_timeout, server.dial(shared)).await {
+        Ok(dialled) => dialled.map(|(stream, _, endpoint)| (stream, endpoint)),
         Err(_) => Err(lost("no answer to the dial")),
     }
 }

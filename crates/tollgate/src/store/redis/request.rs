@@ -244,7 +244,11 @@ fn pack(check: &Check<'_>, around: Micros) -> Packed {
             packed.push(&bucket.unit().to_le_bytes());
             packed.push(&bucket.pour().to_le_bytes());
         }
-        Algorithm::SlidingLog(log) => packed.push(&log.span().0.to_le_bytes()),
+        Algorithm::SlidingLog(log) => {
+            packed.push(&log.span().0.to_le_bytes());
+            packed.push(&micros(log.lease()));
+            packed.push(&micros(log.books_ahead()));
+        }
         Algorithm::SlidingWindow(window) => packed.push(&window.span().0.to_le_bytes()),
         Algorithm::FixedWindow(window) => match window.windows() {
             Windows::Every(span) => packed.push(&span.0.to_le_bytes()),
@@ -257,6 +261,11 @@ fn pack(check: &Check<'_>, around: Micros) -> Packed {
         },
     }
     packed
+}
+
+/// A time of at most a second.
+fn micros(time: Micros) -> [u8; 4] {
+    u32::try_from(time.0).unwrap_or(u32::MAX).to_le_bytes()
 }
 
 /// A whole number as Lua has it: exact, because every number of ours is below 2^53.

@@ -5,7 +5,7 @@ use std::io;
 use tokio::net::TcpStream;
 
 use super::RedisSetupError;
-use super::config::{Endpoint, RedisConfig};
+use super::config::RedisConfig;
 use super::dial::Stream;
 
 /// What is needed to speak TLS, prepared once. Empty where the URL does not ask for it.
@@ -23,13 +23,13 @@ impl std::fmt::Debug for Tls {
 #[cfg(not(feature = "redis-tls"))]
 impl Tls {
     pub fn new(config: &RedisConfig) -> Result<Tls, RedisSetupError> {
-        match config.url.endpoint {
-            Endpoint::Tls { .. } => Err(RedisSetupError::Tls {
+        if config.url.is_tls() {
+            return Err(RedisSetupError::Tls {
                 path: "rediss://".to_owned(),
                 why: "built without the feature redis-tls".to_owned(),
-            }),
-            _ => Ok(Tls {}),
+            });
         }
+        Ok(Tls {})
     }
 
     pub async fn connect(&self, _: TcpStream, _: &str) -> io::Result<Stream> {
@@ -46,7 +46,7 @@ impl Tls {
         use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
         use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 
-        if !matches!(config.url.endpoint, Endpoint::Tls { .. }) {
+        if !config.url.is_tls() {
             return Ok(Tls { connector: None });
         }
         let wrong = |path: &std::path::Path, why: &dyn std::fmt::Display| RedisSetupError::Tls {

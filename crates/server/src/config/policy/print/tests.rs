@@ -85,12 +85,19 @@ fn cost() -> impl Strategy<Value = CostBy> {
     prop_oneof![Just(CostBy::default()), by, from]
 }
 
+fn lease() -> impl Strategy<Value = Lease> {
+    let within = (2..100_u32, 1..=1000_u64)
+        .prop_map(|(max, millis)| Lease::Within { max, time: tollgate::Micros::from_millis(millis) });
+    prop_oneof![Just(Lease::Auto), within]
+}
+
 fn rule() -> impl Strategy<Value = RuleBuilder> {
     let limits = vec(limit(), 1..3);
     let key = prop_oneof![Just("{claim.sub}"), Just("{tier}:{header.x-a}"), Just("all #1")];
     let instead = vec((text(), any::<bool>()), 0..3);
     let parts = (conditions(), conditions(), limits, key, cost(), list(), list());
-    (parts, instead, option::of(limit()), any::<bool>()).prop_map(|(parts, instead, candidate, is_shadow)| {
+    let others = (option::of(limit()), option::of(lease()), any::<bool>());
+    (parts, instead, others).prop_map(|(parts, instead, (candidate, lease, is_shadow))| {
         let (all, unless, limits, key, cost, allow, deny) = parts;
         let mut builder = Rule::builder("unnamed")
             .when(When::new(all, unless))
@@ -101,6 +108,12 @@ fn rule() -> impl Strategy<Value = RuleBuilder> {
             .deny(deny)
             .candidate(candidate.into_iter().collect())
             .mode(if is_shadow { Mode::Shadow } else { Mode::Enforce });
+        if let Some(lease) = lease
+            && let [limit] = limits.as_slice()
+            && lease.check(limit).is_ok()
+        {
+            builder = builder.lease(lease);
+        }
         for (key, is_blocked) in instead {
             let instead = if is_blocked { Override::Blocked } else { Override::Limits(limits.clone()) };
             builder = builder.override_key(key.as_bytes(), instead);

@@ -62,7 +62,9 @@ impl Model {
         {
             return (own, false);
         }
-        (format!("overflow {} {:?}", check.key.scope.as_str(), check.algorithm), true)
+        // Whether tokens may be taken ahead of it does not make it another limit.
+        let limit = check.algorithm.clone().leased(Micros::ZERO);
+        (format!("overflow {} {limit:?}", check.key.scope.as_str()), true)
     }
 
     fn visit(&mut self, check: &Check<'_>, now: Micros, verb: Verb) -> Decision {
@@ -189,11 +191,12 @@ impl Model {
 /// Per kind, the limits a key may be asked under one after the other.
 fn limits() -> Vec<Vec<Algorithm>> {
     let many = |kind, rates: &[&str]| rates.iter().map(|rate| algorithm(kind, rate, None)).collect();
+    let leased = algorithm(Kind::SlidingLog, "5/s", None).leased(Micros(20_000));
     let bursts = [("3/s", 5), ("7/s", 4), ("1/100ms", 1), ("10/min", 9)];
     vec![
         bursts.iter().map(|(rate, burst)| algorithm(Kind::TokenBucket, rate, Some(*burst))).collect(),
         // One span for all: entries that left a shorter window are dropped when an ask is undone.
-        many(Kind::SlidingLog, &["3/s", "5/s", "2/s"]),
+        [many(Kind::SlidingLog, &["3/s", "5/s", "2/s"]), vec![leased.ahead(), leased]].concat(),
         many(Kind::SlidingWindow, &["4/s", "6/s", "3/700ms"]),
         many(Kind::FixedWindow, &["4/s", "2/s", "5/1500ms"]),
     ]
