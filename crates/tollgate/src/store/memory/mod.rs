@@ -39,7 +39,7 @@ use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Heard, Listener, Push};
-use tollgate_core::store::{AtOnce, Heartbeat, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
 
 use self::board::MemoryBoard;
 use self::hash::{KeyHash, KeyHasher};
@@ -388,6 +388,10 @@ impl Store for MemoryStore {
     fn listen(&self, listener: Arc<dyn Listener>) {
         listener.heard(Heard::Gap);
         self.ears.add(&listener);
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Process
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
