@@ -12,7 +12,7 @@ use tollgate_core::decision::{Decision, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{AtOnce, Heartbeat, Shard, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Reach, Shard, Store, StoreError};
 
 use memory::MemoryStore;
 use redis::RedisStore;
@@ -115,6 +115,13 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.heartbeat_of(shard).await,
             AnyStore::Redis(store) => store.heartbeat_of(shard).await,
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match self {
+            AnyStore::Memory(store) => store.reach(),
+            AnyStore::Redis(store) => store.reach(),
         }
     }
 

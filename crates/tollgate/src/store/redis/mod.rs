@@ -47,7 +47,7 @@ use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{Heartbeat, Shard, Store, StoreError};
+use tollgate_core::store::{Heartbeat, Reach, Shard, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
@@ -479,6 +479,10 @@ impl Store for RedisStore {
 
     fn shards_of<'a>(&self, keys: impl Iterator<Item = Key<'a>>) -> Few<Shard> {
         self.shards_of_keys(keys)
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Fleet
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
