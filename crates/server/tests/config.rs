@@ -89,6 +89,8 @@ async fn what_is_not_yaml_is_one_problem_with_its_place() {
 async fn flags_are_checked_as_the_file_is() {
     for (flags, says) in [
         (&["--redis", "redis://:hunter2@h/x"][..], "--redis: database"),
+        (&["--redis", "redis-sentinel://:hunter2@h"], "--redis: names no service"),
+        (&["--redis", "redis-cluster://:hunter2@h/3"], "--redis: a cluster has database 0 alone"),
         (&["--http", "8080"], "--http: \"8080\" is not an address"),
         (&["--grpc", "8081"], "--grpc: \"8081\" is not an address"),
         (&["--resp", "6380"], "--resp: \"6380\" is not an address"),

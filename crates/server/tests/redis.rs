@@ -5,7 +5,7 @@ mod common;
 
 use common::{PATIENCE, Server, config, tollgate};
 use serde_json::{Value, json};
-use testkit::{Child, RedisServer};
+use testkit::{Child, RedisCluster, RedisServer, SentinelGroup};
 
 const RULES: &str = "
 rules:
@@ -186,6 +186,44 @@ async fn inspect_shows_any_bucket_in_words_and_in_json() {
     }
     let (code, said) = inspect(&["nobody", "--redis", &redis.url()]).await;
     assert!(code == 1 && said.contains("nothing is remembered about \"nobody\""), "{said}");
+}
+
+/// Whatever Redis is made of, limits are shared through it and can be looked into.
+#[tokio::test]
+async fn a_server_runs_on_sentinels_and_on_a_cluster() {
+    let (group, cluster) = tokio::join!(SentinelGroup::start(), RedisCluster::start());
+    for (url, partitions) in [(group.url(), ""), (cluster.url(), ""), (cluster.url(), "partitions: 8")] {
+        let file = config(&format!("{RULES}redis: {{ {partitions} }}\n"));
+        let arguments = ["--config", file.path().to_str().unwrap(), "--redis", &url];
+        let (one, other) = (Server::start_with(&arguments).await, Server::start_with(&arguments).await);
+        let mut left = Vec::new();
+        for (server, user) in [(&one, "ann"), (&other, "ann"), (&one, "bob"), (&other, "cid")] {
+            let answer = server.check(&json!({ "rule": "own", "key": user }).to_string()).await;
+            assert_eq!(answer["source"], "store", "{url}: {answer}");
+            left.push(answer["remaining"].as_u64().unwrap());
+        }
+        assert_eq!(left, [99, 98, 99, 99], "{url}");
+        for user in ["ann", "bob", "cid"] {
+            let (code, words) = inspect(&[user, "--config", arguments[1], "--redis", &url]).await;
+            assert!(code == 0 && words.contains("rule         own (limit 0)"), "{url}: {words}");
+            let answer = one.check(&json!({ "rule": "own", "key": user, "cost": 50 }).to_string()).await;
+            assert_eq!(answer["allowed"], true, "{url}: {answer}");
+        }
+        // For the next one.
+        for server in group.servers.iter().take(1).chain(cluster.nodes.iter().take(3)) {
+            server.command(&["FLUSHALL"]).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_has_no_numbered_databases() {
+    let file = config(&format!("{RULES}redis: {{ url: 'redis-cluster://h', database: 2, partitions: 0 }}\n"));
+    let mut child = Child::spawn(tollgate(&["check"]).args([file.path().to_str().unwrap()]));
+    tokio::time::timeout(PATIENCE, child.wait()).await.expect("it checks and ends");
+    let said = child.output();
+    assert!(said.contains("redis.database: is 2, while a cluster has database 0 alone"), "{said}");
+    assert!(said.contains("redis.partitions"), "{said}");
 }
 
 async fn inspect(arguments: &[&str]) -> (i32, String) {
