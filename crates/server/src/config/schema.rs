@@ -430,7 +430,7 @@ mod tests {
     const EVERYTHING: &str = "
 rules:
   - {name: b, limits: [{}]}
-  - {name: a, when: {not: {}}, limits: [{}], plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}}
+  - {name: a, when: {not: {}}, limits: [{}], plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}, lease: {}}
 plans: {free: {limits: [{}]}}
 tests: [{ask: {}}]
 allow: {}
