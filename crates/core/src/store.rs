@@ -72,6 +72,9 @@ pub trait Store: Send + Sync + 'static {
     /// store lives.
     fn listen(&self, listener: Arc<dyn Listener>);
 
+    /// Whose state it is.
+    fn reach(&self) -> Reach;
+
     /// Called about once a second: a shared store shows this instance alive, by writing as a take
     /// would, and says how many are; an embedded one may tidy up. An open guard probes with it.
     fn heartbeat(&self) -> impl Future<Output = Result<Heartbeat, StoreError>> + Send;
@@ -85,6 +88,15 @@ pub enum AtOnce {
     Done,
     /// It cannot: nothing was done.
     MustWait,
+}
+
+/// Whose state a store keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// This process' alone: to ask costs no trip.
+    Process,
+    /// All instances' that share it: to ask costs a trip, and what is known of it can be out of date.
+    Fleet,
 }
 
 /// What a heartbeat brought back.

@@ -26,6 +26,11 @@ fn schema() -> Value {
         ("envoy", envoy(), "How Envoy's rate-limit service answers, on the gRPC door."),
         ("redis", redis(), "Where state is shared. Without a url it lives in this process' memory."),
         ("memory", memory(), "The bound on what this process remembers."),
+        (
+            "deny_cache",
+            deny_cache(),
+            "What this process remembers of the refusals of Redis, for a second at most.",
+        ),
         ("limits", bounds(), "Bounds on what callers may do."),
         ("listen", listen(), "Where the doors are."),
         ("tls", tls(), "Certificates of the doors."),
@@ -219,6 +224,13 @@ fn redis() -> Value {
         ("on_outage", words(&["allow", "deny", "local"]), "For rules that name none, and for inline limits."),
         ("fail_open", truth(), "true is another way to say on_outage: allow."),
         ("instances", whole(1, u64::from(u32::MAX)), "A local share is computed for at least so many."),
+    ])
+}
+
+fn deny_cache() -> Value {
+    section(&[
+        ("enabled", truth(), "Whether it does (true)."),
+        ("max_entries", whole(64, 1 << 24), "The most refusals it remembers (65536), about 100 bytes each."),
     ])
 }
 
@@ -430,7 +442,7 @@ mod tests {
     const EVERYTHING: &str = "
 rules:
   - {name: b, limits: [{}]}
-  - {name: a, when: {not: {}}, limits: [{}], plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}, lease: {}}
+  - {name: a, when: {not: {}}, limits: [{}], lease: {}, plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}}
 plans: {free: {limits: [{}]}}
 tests: [{ask: {}}]
 allow: {}

@@ -153,6 +153,7 @@ fn source_place(source: Source) -> usize {
         Source::Shadow => 5,
         Source::Unlimited => 6,
         Source::Lease => 7,
+        Source::DenyCache => 8,
     }
 }
 

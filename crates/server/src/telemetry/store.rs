@@ -27,6 +27,12 @@ impl Collector for StoreFigures {
         let health = self.engine.health();
         let help = "Instances alive, as the last heartbeat saw them";
         out.gauge(names::INSTANCES, help, u64::from(health.instances))?;
+        if let Some(cache) = self.engine.deny_cache() {
+            let help = "Refusals of Redis remembered in this process";
+            out.gauge(names::DENY_CACHE_ENTRIES, help, cache.entries() as u64)?;
+            let help = "The most refusals of Redis remembered in this process";
+            out.gauge(names::DENY_CACHE_MAX_ENTRIES, help, cache.max_entries() as u64)?;
+        }
         let help = "Keys of which tokens are held here, taken ahead";
         out.gauge(names::LEASES, help, u64::try_from(self.engine.leases()).unwrap_or(u64::MAX))?;
         match self.engine.store() {

@@ -107,11 +107,12 @@ impl<S: Store> Inner<S> {
     }
 
     /// Gives back what was not spent, as far as the store takes it.
-    pub(super) async fn give_back(&self, unspent: Vec<GiveBack>) {
+    pub(super) async fn give_back(self: &Arc<Self>, unspent: Vec<GiveBack>) {
         let one = async |back: &GiveBack| {
             let refund = [back.refund()];
             let answered = self.guard.run(Operation::Refund, self.store.refund(&refund)).await;
             let returned = answered.ok().and_then(|refunded| Some(refunded.first()?.returned));
+            self.eased(refund.iter().map(|refund| refund.check.key));
             let tokens = back.unspent.amount.get();
             self.observer.leased(&match returned {
                 Some(Returned::All | Returned::Part) => LeaseChange::Returned { tokens },

@@ -12,7 +12,7 @@ use tollgate_core::decision::{Decision, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{AtOnce, Heartbeat, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
 
 use memory::MemoryStore;
 use redis::RedisStore;
@@ -94,6 +94,13 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.listen(listener),
             AnyStore::Redis(store) => store.listen(listener),
+        }
+    }
+
+    fn reach(&self) -> Reach {
+        match self {
+            AnyStore::Memory(store) => store.reach(),
+            AnyStore::Redis(store) => store.reach(),
         }
     }
 

@@ -12,7 +12,7 @@ use tollgate::core::few::Few;
 use tollgate::core::key::Key;
 use tollgate::core::policy::Origin;
 use tollgate::core::push::{Listener, Push};
-use tollgate::core::store::{AtOnce, Heartbeat, Store, StoreError};
+use tollgate::core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
 use tollgate::observe::{GuardChange, Observer, Taken};
 use tollgate::store::memory::MemoryStore;
 use tollgate::{
@@ -175,6 +175,10 @@ impl Store for Puppet {
 
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.memory.listen(listener);
+    }
+
+    fn reach(&self) -> Reach {
+        self.memory.reach()
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

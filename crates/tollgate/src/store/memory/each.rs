@@ -36,7 +36,7 @@ impl MemoryStore {
             }
             // In a loop of its own: reads that are close together are under way together.
             let touched =
-                hashes[..count].iter().map(|hash| self.shards[self.shard_of(*hash)].slots.touch(*hash));
+                hashes[..count].iter().map(|hash| self.shards[self.shard_of(*hash)].table.touch(*hash));
             black_box(touched.fold(0, |all, word| all ^ word));
             for (&hash, check) in hashes[..count].iter().zip(checks.by_ref()) {
                 each(&self.take_visitor(&Visitor { hash, check: &check, now, clock: &self.clock }));

@@ -39,14 +39,14 @@ use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Heard, Listener, Push};
-use tollgate_core::store::{AtOnce, Heartbeat, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
 
 use self::board::MemoryBoard;
 use self::hash::{KeyHash, KeyHasher};
 use self::room::Room;
 use self::shape::Shapes;
-use self::shard::{Shard, Visitor, refusal_for_want_of_room};
-use self::table::Slots;
+use self::shard::{Rest, Shard, Visitor, refusal_for_want_of_room};
+use self::table::Table;
 use super::ears::Ears;
 use crate::clock::Clock;
 
@@ -84,7 +84,7 @@ pub struct MemoryStore {
     hasher: KeyHasher,
     clock: Clock,
     room: Room,
-    overflow: Mutex<Shard>,
+    overflow: Aligned,
     overflow_room: Room,
     overflowed: AtomicU64,
     sweeps: AtomicUsize,
@@ -96,14 +96,20 @@ pub struct MemoryStore {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Aligned {
-    shard: Mutex<Shard>,
-    /// The shard's own, for whoever does not hold its lock.
-    slots: Arc<Slots>,
+    /// Beside the lock and not behind it, for those who only touch it.
+    table: Table,
+    rest: Mutex<Rest>,
 }
 
 impl Aligned {
-    fn new(shard: Shard) -> Aligned {
-        Aligned { slots: Arc::clone(shard.slots()), shard: Mutex::new(shard) }
+    /// A shard of at least `slots` slots.
+    fn new(slots: usize) -> Aligned {
+        Aligned { table: Table::new(slots), rest: Mutex::new(Rest::default()) }
+    }
+
+    #[inline]
+    fn lock(&self) -> Shard<'_> {
+        Shard { rest: self.rest.lock(), table: &self.table }
     }
 }
 
@@ -170,7 +176,7 @@ impl MemoryStore {
     }
 
     #[inline(never)]
-    fn take_any(&self, mut shard: MutexGuard<'_, Shard>, visitor: &Visitor<'_>) -> Decision {
+    fn take_any(&self, mut shard: Shard<'_>, visitor: &Visitor<'_>) -> Decision {
         let taken = shard.take(visitor, &self.room);
         drop(shard);
         taken.map_or_else(|| self.take_overflow(visitor.check), |(decision, _)| decision)
@@ -212,7 +218,7 @@ impl MemoryStore {
     fn sweep(&self) {
         let turn = self.sweeps.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let now = self.clock.now();
-        self.shards[turn].shard.lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
+        self.shards[turn].lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
     }
 
     #[inline]
@@ -227,8 +233,8 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
-        &self.shards[self.shard_of(hash)].shard
+    fn shard(&self, hash: KeyHash) -> &Aligned {
+        &self.shards[self.shard_of(hash)]
     }
 
     /// By the bits that slots do not keep. The number of shards is a power of two.
@@ -237,8 +243,8 @@ impl MemoryStore {
         (hash.second >> 48) as usize & (self.shards.len() - 1)
     }
 
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        self.shards[shard].shard.lock()
+    fn lock(&self, shard: usize) -> Shard<'_> {
+        self.shards[shard].lock()
     }
 }
 
@@ -287,11 +293,11 @@ impl Builder {
         let shards = shards.map_or(usual.max(least), to_usize);
         let slots = slots_for(max_keys).div_ceil(shards);
         MemoryStore {
-            shards: (0..shards).map(|_| Aligned::new(Shard::new(slots))).collect(),
+            shards: (0..shards).map(|_| Aligned::new(slots)).collect(),
             hasher: KeyHasher::random(),
             clock,
             room: Room::new(max_keys, log_bytes_max),
-            overflow: Mutex::new(Shard::new(slots_for(OVERFLOW_KEYS))),
+            overflow: Aligned::new(slots_for(OVERFLOW_KEYS)),
             overflow_room: Room::new(OVERFLOW_KEYS, log_bytes_max / 8),
             overflowed: AtomicU64::new(0),
             sweeps: AtomicUsize::new(0),
@@ -382,6 +388,10 @@ impl Store for MemoryStore {
     fn listen(&self, listener: Arc<dyn Listener>) {
         listener.heard(Heard::Gap);
         self.ears.add(&listener);
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Process
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {

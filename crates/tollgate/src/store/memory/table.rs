@@ -8,12 +8,11 @@
 //! callers of a shard while it copies; zeroed memory that nobody touches costs nothing instead.
 //!
 //! A table belongs to whoever holds its shard's lock. Its words are atomics all the same, plain loads and
-//! stores to a processor, so that [`Slots::touch`] may read one without the lock to have it fetched.
+//! stores to a processor, so that [`Table::touch`] may read one without the lock to have it fetched.
 //!
 //! Proved by: tests/table.rs
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use zerocopy::FromZeros as _;
 
@@ -38,14 +37,6 @@ const COUNT_MAX: u64 = 255;
 /// Fixed-size slots by hash.
 #[derive(Debug)]
 pub(super) struct Table {
-    slots: Arc<Slots>,
-    /// How many slots are taken.
-    taken: usize,
-}
-
-/// The memory of a table.
-#[derive(Debug)]
-pub(super) struct Slots {
     /// Per group, from `base` on: a word with seven tags (0 is empty) and the count of those who
     /// went on, three words that stay empty, and seven slots of four words. Tags beside their
     /// slots cost one address translation per search, which is what large tables wait for.
@@ -53,6 +44,8 @@ pub(super) struct Slots {
     /// Aligns groups to cache lines, so that no slot lies across two.
     base: usize,
     groups: usize,
+    /// How many slots are taken.
+    taken: AtomicUsize,
 }
 
 /// What one slot holds.
@@ -74,22 +67,17 @@ impl Table {
         let words = AtomicU64::new_vec_zeroed(groups * GROUP_WORDS + LINE_WORDS)
             .expect("as much memory as the bounds of the store ask for");
         let base = words.as_ptr().addr().wrapping_neg() % 64 / 8;
-        Table { slots: Arc::new(Slots { words, base, groups }), taken: 0 }
-    }
-
-    /// Its memory, to be touched without the lock.
-    pub(super) fn slots(&self) -> &Arc<Slots> {
-        &self.slots
+        Table { words, base, groups, taken: AtomicUsize::new(0) }
     }
 
     /// How many groups there are.
     pub(super) fn groups(&self) -> usize {
-        self.slots.groups
+        self.groups
     }
 
     /// Whether every slot is taken.
     pub(super) fn is_full(&self) -> bool {
-        self.taken == self.slots.groups * GROUP
+        self.taken.load(Ordering::Relaxed) == self.groups * GROUP
     }
 
     /// Where a key lives, if it does.
@@ -97,7 +85,7 @@ impl Table {
     /// hot path: no allocation; one line of tags and one of slots, nearly always.
     #[inline]
     pub(super) fn find(&self, hash: KeyHash) -> Option<usize> {
-        let home = self.slots.home(hash.first);
+        let home = self.home(hash.first);
         let guess = number(home, favourite(hash.first));
         if self.holds(guess, hash) { Some(guess) } else { self.search(hash, home) }
     }
@@ -106,7 +94,7 @@ impl Table {
     fn search(&self, hash: KeyHash, home: usize) -> Option<usize> {
         let mut group = home;
         let wanted = LOW_BITS * tag(hash.first);
-        for _ in 0..self.slots.groups {
+        for _ in 0..self.groups {
             let tags = self.tags(group);
             let mut matches = zero_bytes(tags ^ wanted);
             while matches != 0 {
@@ -125,21 +113,21 @@ impl Table {
     }
 
     /// Puts a key that is not here into the first free slot from its home on; `None` if all are taken.
-    pub(super) fn insert(&mut self, hash: KeyHash, slot: Slot) -> Option<usize> {
-        let home = self.slots.home(hash.first);
+    pub(super) fn insert(&self, hash: KeyHash, slot: Slot) -> Option<usize> {
+        let home = self.home(hash.first);
         let mut group = home;
-        for _ in 0..self.slots.groups {
+        for _ in 0..self.groups {
             let empty = zero_bytes(self.tags(group));
             if empty != 0 {
                 let byte = free_byte(empty, favourite(hash.first));
                 self.set_tags(group, self.tags(group) | tag(hash.first) << (8 * byte));
                 let at = number(group, byte);
-                let words = self.slots.slot(at);
+                let words = self.slot(at);
                 words[0].store(hash.first, Ordering::Relaxed);
                 words[1].store(low_48(hash.second) << 16, Ordering::Relaxed);
                 self.write(at, slot);
                 self.count_passers(home, group, 1);
-                self.taken += 1;
+                self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 return Some(at);
             }
             group = self.after(group);
@@ -148,30 +136,29 @@ impl Table {
     }
 
     /// Empties a slot.
-    pub(super) fn remove(&mut self, slot: usize) {
-        let first = &self.slots.slot(slot)[0];
-        let home = self.slots.home(first.load(Ordering::Relaxed));
+    pub(super) fn remove(&self, slot: usize) {
+        let first = &self.slot(slot)[0];
+        let home = self.home(first.load(Ordering::Relaxed));
         // So that nobody takes it for their favourite slot. No hash is zero.
         first.store(0, Ordering::Relaxed);
         let group = slot / (GROUP + 1);
         self.set_tags(group, self.tags(group) & !(0xff << (8 * (slot % (GROUP + 1) - 1))));
         self.count_passers(home, group, -1);
-        self.taken -= 1;
+        self.taken.store(self.taken.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
     /// What a slot holds.
     #[inline]
     pub(super) fn read(&self, slot: usize) -> Slot {
-        let [_, second, anchor, word] =
-            self.slots.slot(slot).each_ref().map(|word| word.load(Ordering::Relaxed));
+        let [_, second, anchor, word] = self.slot(slot).each_ref().map(|word| word.load(Ordering::Relaxed));
         #[expect(clippy::cast_possible_truncation, reason = "the lower 16 bits are the shape")]
         Slot { shape: second as u16, anchor, word }
     }
 
     /// Replaces what a slot holds.
     #[inline]
-    pub(super) fn write(&mut self, slot: usize, Slot { shape, anchor, word }: Slot) {
-        let words = self.slots.slot(slot);
+    pub(super) fn write(&self, slot: usize, Slot { shape, anchor, word }: Slot) {
+        let words = self.slot(slot);
         words[1].store(words[1].load(Ordering::Relaxed) & !0xffff | u64::from(shape), Ordering::Relaxed);
         words[2].store(anchor, Ordering::Relaxed);
         words[3].store(word, Ordering::Relaxed);
@@ -186,11 +173,11 @@ impl Table {
     /// The group after this one, in a circle.
     #[inline]
     pub(super) fn after(&self, group: usize) -> usize {
-        if group + 1 == self.slots.groups { 0 } else { group + 1 }
+        if group + 1 == self.groups { 0 } else { group + 1 }
     }
 
     /// Counts one entry more, or one less, in every group between its home and its place.
-    fn count_passers(&mut self, home: usize, place: usize, change: i64) {
+    fn count_passers(&self, home: usize, place: usize, change: i64) {
         let mut group = home;
         while group != place {
             let count = self.tags(group) >> COUNT_SHIFT;
@@ -204,27 +191,25 @@ impl Table {
 
     #[cfg(test)]
     pub(super) fn is_pristine(&self) -> bool {
-        self.taken == 0 && (0..self.groups()).all(|group| self.tags(group) == 0)
+        self.taken.load(Ordering::Relaxed) == 0 && (0..self.groups()).all(|group| self.tags(group) == 0)
     }
 
     #[inline]
     fn holds(&self, slot: usize, hash: KeyHash) -> bool {
-        let [first, second, ..] = self.slots.slot(slot);
+        let [first, second, ..] = self.slot(slot);
         first.load(Ordering::Relaxed) == hash.first
             && second.load(Ordering::Relaxed) >> 16 == low_48(hash.second)
     }
 
     #[inline]
     fn tags(&self, group: usize) -> u64 {
-        self.slots.words[self.slots.base + group * GROUP_WORDS].load(Ordering::Relaxed)
+        self.words[self.base + group * GROUP_WORDS].load(Ordering::Relaxed)
     }
 
-    fn set_tags(&mut self, group: usize, tags: u64) {
-        self.slots.words[self.slots.base + group * GROUP_WORDS].store(tags, Ordering::Relaxed);
+    fn set_tags(&self, group: usize, tags: u64) {
+        self.words[self.base + group * GROUP_WORDS].store(tags, Ordering::Relaxed);
     }
-}
 
-impl Slots {
     /// Reads where a key most likely lives, so that its visitor need not wait for the memory. What is read
     /// says nothing: somebody may be writing it.
     #[inline]

@@ -44,7 +44,7 @@ use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{Heartbeat, Store, StoreError};
+use tollgate_core::store::{Heartbeat, Reach, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
@@ -393,6 +393,10 @@ impl Store for RedisStore {
 
     fn listen(&self, listener: Arc<dyn Listener>) {
         self.add_listener(&listener);
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Fleet
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
