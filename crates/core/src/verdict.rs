@@ -17,7 +17,7 @@ pub struct Verdict {
     /// Who decided.
     pub source: Source,
     /// Each check's part in it: those that may refuse in the order asked, then those that only report.
-    /// Empty if the ask was invalid, or if no limit applied.
+    /// Empty if the ask was invalid, or if no limit applied. Where no store was asked, those that are known.
     pub checks: Few<Judged>,
     /// The policy it was decided under.
     pub policy: Arc<Policy>,
@@ -39,6 +39,8 @@ pub enum Answer {
 pub enum Source {
     /// The store: exact.
     Store,
+    /// What the store refused less than a second ago, and would still.
+    DenyCache,
     /// Tokens this instance had taken ahead, or the news that there were none to take.
     Lease,
     /// The rule's `on_outage`, because the store did not answer.
@@ -53,8 +55,9 @@ pub enum Source {
 
 impl Source {
     /// Every source, for metrics.
-    pub const ALL: [Source; 8] = [
+    pub const ALL: [Source; 9] = [
         Source::Store,
+        Source::DenyCache,
         Source::Lease,
         Source::Fallback(OnOutage::Allow),
         Source::Fallback(OnOutage::Deny),
@@ -68,6 +71,7 @@ impl Source {
     pub const fn name(self) -> &'static str {
         match self {
             Source::Store => "store",
+            Source::DenyCache => "deny-cache",
             Source::Lease => "lease",
             Source::Fallback(_) => "fallback",
             Source::DenyList => "deny-list",

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tollgate::clock;
 use tollgate::core::policy::PolicyError;
+use tollgate::deny_cache::{self, DenyCache};
 use tollgate::engine::together;
 use tollgate::observe::Observer;
 use tollgate::store::AnyStore;
@@ -241,6 +242,7 @@ fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
         .on_outage(config.outage.on_outage)
         .instances(config.outage.instances)
         .local(memory(config))
+        .deny_cache(deny_cache(config))
         .observer(observer)
         .build())
 }
@@ -253,6 +255,16 @@ fn memory(config: &Config) -> MemoryStore {
         None => builder,
     }
     .build()
+}
+
+/// What remembers the refusals of Redis, if it is to.
+fn deny_cache(config: &Config) -> Option<deny_cache::Builder> {
+    let builder = DenyCache::builder();
+    let bounded = match config.deny_cache.max_entries {
+        Some(entries) => builder.max_entries(entries),
+        None => builder,
+    };
+    config.deny_cache.is_enabled.then_some(bounded)
 }
 
 /// TLS for a door that has it.

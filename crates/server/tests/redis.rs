@@ -53,6 +53,36 @@ async fn two_servers_share_one_limit() {
     }
 }
 
+/// Over every door's own words for it, and in the metrics.
+#[tokio::test]
+async fn what_redis_refused_is_refused_without_asking_again() {
+    let redis = RedisServer::start().await;
+    let (server, _kept) = serving(&redis, &[]).await;
+    let body = r#"{"rule":"month","key":"ann","cost":3}"#;
+    assert_eq!(server.check(body).await["allowed"], true);
+    let refused = server.check(body).await;
+    assert_eq!((&refused["allowed"], &refused["source"]), (&json!(false), &json!("store")), "{refused}");
+    let again = server.check(body).await;
+    assert_eq!((&again["allowed"], &again["source"]), (&json!(false), &json!("deny-cache")), "{again}");
+    for field in ["limit", "remaining", "rule"] {
+        assert_eq!(again[field], refused[field], "{field}");
+    }
+    assert!(
+        again["retry_after_ms"].as_u64() <= refused["retry_after_ms"].as_u64(),
+        "{again} after {refused}"
+    );
+    assert_eq!(server.metric("tollgate_deny_cache_entries").await, Some(1.0));
+    assert_eq!(server.metric("tollgate_deny_cache_max_entries").await, Some(65_536.0));
+
+    let file = config(&format!("{RULES}deny_cache: {{ enabled: false }}\n"));
+    let url = redis.url();
+    let off = Server::start_with(&["--config", file.path().to_str().unwrap(), "--redis", &url]).await;
+    for _ in 0..2 {
+        assert_eq!(off.check(body).await["source"], "store");
+    }
+    assert_eq!(off.metric("tollgate_deny_cache_entries").await, None);
+}
+
 #[tokio::test]
 async fn a_take_on_one_server_is_refunded_on_another() {
     let redis = RedisServer::start().await;

@@ -1,5 +1,6 @@
 //! The spine: one ask in, one verdict out, always.
 
+mod denied;
 mod leasing;
 
 use std::collections::HashSet;
@@ -12,21 +13,22 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tollgate_core::ask::{Ask, AskProblem, By, InlineLimit, Want};
 use tollgate_core::board::{Board, Notice, Post};
-use tollgate_core::check::Refund;
-use tollgate_core::decision::{Decision, Outcome, Verb};
+use tollgate_core::check::{Check, Refund};
+use tollgate_core::decision::{Decision, Verb};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role, Rule};
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{Store, StoreError};
+use tollgate_core::store::{AtOnce, Reach, Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
 use crate::clock::{self, Clock};
+use crate::deny_cache::{self, DenyCache, Look, Queueing};
 use crate::fallback::Fallback;
 use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage, once};
 use crate::lease::Leases;
-use crate::observe::{Observer, Operation, Silent};
+use crate::observe::{Observer, Operation, Silent, Taken};
 use crate::store::memory::MemoryStore;
 use leasing::Leased;
 
@@ -50,6 +52,8 @@ struct Inner<S> {
     /// Held by whoever changes the policy or its overrides, so that neither undoes the other.
     swapping: Mutex<()>,
     store: S,
+    /// For a store that is shared.
+    deny_cache: Option<Arc<DenyCache>>,
     guard: Guard,
     fallback: Fallback,
     leases: Leases,
@@ -65,6 +69,7 @@ pub struct EngineBuilder<S> {
     on_outage: OnOutage,
     instances: u32,
     local: Option<MemoryStore>,
+    deny_cache: Option<deny_cache::Builder>,
     clock: Clock,
     has_leases: bool,
     observer: Arc<dyn Observer>,
@@ -98,6 +103,7 @@ impl<S: Store> Engine<S> {
             on_outage: OnOutage::default(),
             instances: 1,
             local: None,
+            deny_cache: Some(DenyCache::builder()),
             clock: Clock::system(),
             has_leases: true,
             observer: Arc::new(Silent),
@@ -129,6 +135,32 @@ impl<S: Store> Engine<S> {
     /// What [`Engine::decide_under`] would answer, without spending.
     pub async fn peek_under(&self, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
         self.judge(Verb::Peek, policy, ask).await
+    }
+
+    /// Takes under limits that callers bring along, each by itself and in order, where the store answers
+    /// without waiting: what so many [`Engine::decide`] would answer, for a caller who has all of them in
+    /// hand. Where it does not, nothing is done.
+    ///
+    /// hot path: 0 allocations; what all callers share is written once for all of them.
+    #[inline]
+    pub fn take_each<'c>(
+        &self,
+        checks: impl Iterator<Item = Check<'c>> + Clone,
+        mut each: impl FnMut(&Decision),
+    ) -> AtOnce {
+        let inner = &*self.inner;
+        if inner.guard.is_open() {
+            return AtOnce::MustWait;
+        }
+        let mut taken = Taken::default();
+        let at_once = inner.store.take_each(checks, |decision| {
+            taken.count(decision);
+            each(decision);
+        });
+        if at_once == AtOnce::Done {
+            inner.observer.took(&taken);
+        }
+        at_once
     }
 
     async fn judge(&self, verb: Verb, policy: Arc<Policy>, ask: &Ask<'_>) -> Verdict {
@@ -164,7 +196,10 @@ impl<S: Store> Engine<S> {
             let named = spent().zip(want.takes);
             refunds.extend(named.map(|(entry, take)| Refund { check: entry.check(), take: *take }));
         }
-        match inner.guard.run(Operation::Refund, inner.store.refund(&refunds)).await {
+        let answered = inner.guard.run(Operation::Refund, inner.store.refund(&refunds)).await;
+        // Whatever was answered: it may have been done.
+        self.inner.eased(refunds.iter().map(|refund| refund.check.key));
+        match answered {
             Ok(refunded) => {
                 inner.observer.refunded(&refunded);
                 RefundAnswer::Done(refunded)
@@ -191,10 +226,11 @@ impl<S: Store> Engine<S> {
             return Ok(());
         }
         let call = self.inner.store.forget(&keys);
-        let forgotten = self.inner.guard.run(Operation::Forget, call).await.map_err(ForgetError::Store);
+        let answered = self.inner.guard.run(Operation::Forget, call).await;
         // Last: a lease that was taken in between is of what was forgotten.
         self.inner.leases.forget(&keys);
-        forgotten
+        self.inner.eased(keys.iter().copied());
+        answered.map_err(ForgetError::Store)
     }
 
     /// Puts a notice on the board that all instances on this store see, or takes it down.
@@ -279,6 +315,11 @@ impl<S: Store> Engine<S> {
         &self.inner.store
     }
 
+    /// What remembers refusals, where the store is shared and this is not switched off.
+    pub fn deny_cache(&self) -> Option<&DenyCache> {
+        self.inner.deny_cache.as_deref()
+    }
+
     /// The memory that `local` decides from while the store is away.
     pub fn local(&self) -> &MemoryStore {
         self.inner.fallback.local()
@@ -348,6 +389,19 @@ impl<S: Store> Inner<S> {
                 Leased::Ask(left) => patience = left,
             }
         }
+        let mut asking = None;
+        // While the store is set aside what it said before is no answer.
+        if let Some(cache) =
+            self.deny_cache.as_deref().filter(|_| verb == Verb::Take && !self.guard.is_open())
+        {
+            match cache.look(&matched.enforced, Queueing::May) {
+                Look::Refused(checks) => return (Answer::Refused, Source::DenyCache, checks),
+                Look::Ask(mine) => asking = Some(mine),
+                Look::Queue(gate) => {
+                    return Box::pin(self.after_another(cache, gate, policy, matched, patience)).await;
+                }
+            }
+        }
         let checks = matched.checks();
         // Pinned here, so that handing the call on does not copy it.
         let answered = match verb {
@@ -359,11 +413,7 @@ impl<S: Store> Inner<S> {
             Verb::Peek => self.guard.run(Operation::Peek, pin!(self.store.peek(&checks))).await,
         };
         match answered {
-            Ok(decisions) => {
-                let is_refused = decisions.iter().any(|d| d.outcome != Outcome::Allowed);
-                let answer = if is_refused { Answer::Refused } else { Answer::Allowed };
-                (answer, Source::Store, judged(&matched.enforced, &decisions))
-            }
+            Ok(decisions) => self.as_decided(asking, matched, &decisions),
             Err(_) => Box::pin(self.fallback.decide(policy, &matched.enforced, verb == Verb::Peek)).await,
         }
     }
@@ -392,7 +442,8 @@ impl<S: Store> Inner<S> {
         checks.extend(noted.into_iter().map(Judged::blocked));
         // Only an ask that passes is counted by what watches it.
         let verb = if answer == Answer::Allowed { verb } else { Verb::Peek };
-        if !matched.advisory.is_empty() && !matches!(source, Source::Fallback(_)) {
+        // Nor is anybody sent for advice on what was refused without a trip.
+        if !matched.advisory.is_empty() && !matches!(source, Source::Fallback(_) | Source::DenyCache) {
             let mut advice = pin!(self.advise(verb, &matched.advisory));
             let advice = match once(advice.as_mut()).await {
                 Poll::Ready(advice) => Some(advice),
@@ -526,6 +577,13 @@ impl<S: Store> EngineBuilder<S> {
         self
     }
 
+    /// What remembers the refusals of a store that is shared (65,536 of them); `None` remembers none.
+    #[must_use]
+    pub fn deny_cache(mut self, cache: Option<deny_cache::Builder>) -> Self {
+        self.deny_cache = cache;
+        self
+    }
+
     /// What lease times are measured by: the machine's clock, unless a test moves one of its own.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
@@ -558,16 +616,22 @@ impl<S: Store> EngineBuilder<S> {
             on_outage,
             instances,
             local,
+            deny_cache,
             clock,
             has_leases,
             observer,
         } = self;
         observer.policy_swapped(&policy);
+        let deny_cache = deny_cache.filter(|_| store.reach() == Reach::Fleet).map(deny_cache::Builder::build);
+        if let Some(cache) = &deny_cache {
+            store.listen(Arc::<DenyCache>::clone(cache));
+        }
         let engine = Engine {
             inner: Arc::new(Inner {
                 policy: ArcSwap::from_pointee(policy),
                 swapping: Mutex::new(()),
                 store,
+                deny_cache,
                 guard: Guard::new(deadline, failures_to_open, Arc::clone(&observer)),
                 fallback: Fallback::new(local.unwrap_or_default(), on_outage, instances),
                 leases: Leases::new(clock, has_leases),

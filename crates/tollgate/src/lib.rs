@@ -27,7 +27,7 @@
 //! For a shared Redis, put `RedisStore::new(RedisConfig::new(RedisUrl::parse(url)?))?` in place of the
 //! memory: [`store::redis`].
 //!
-//! In reading order: [`engine`] is the spine; [`guard`] and [`fallback`] stand around the store;
+//! In reading order: [`engine`] is the spine; [`deny_cache`], [`guard`] and [`fallback`] stand around the store;
 //! [`store`] holds the two places state can live; [`breaker`] has the circuit breakers; [`observe`] tells the outside what happened.
 //!
 //! Over HTTP (feature `http`), `identity` finds out who is asking and `answer` says what is answered; `middleware`
@@ -38,6 +38,7 @@ pub mod answer;
 pub mod breaker;
 pub mod calendar;
 pub mod clock;
+pub mod deny_cache;
 pub mod engine;
 pub mod fallback;
 pub mod guard;

@@ -166,6 +166,8 @@ async fn work(url: &str, prefix: &str, rate: &str, burst: u32, keys: u32, millis
     let engine = Engine::builder(RedisStore::new(config).expect("a store"))
         .deadline(Duration::from_secs(10))
         .failures_to_open(u32::MAX)
+        // Every decision of the store's is wanted here, and only the store's.
+        .deny_cache(None)
         .build();
     let rate = Rate::parse(rate).expect("a rate");
     let algorithm = Algorithm::try_new(Kind::TokenBucket, rate, Some(burst), 0).expect("a limit");

@@ -5,6 +5,8 @@
 
 #[path = "redis/acl.rs"]
 mod acl;
+#[path = "redis/batches.rs"]
+mod batches;
 #[path = "redis/board.rs"]
 mod board;
 #[path = "redis/breaker.rs"]

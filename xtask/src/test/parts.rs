@@ -100,6 +100,11 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["breaker"]) },
     },
     Part {
+        name: "deny_cache",
+        why: "what is refused without a trip would have been refused with one",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["deny_cache"]) },
+    },
+    Part {
         name: "layer",
         why: "the tower layers hold a limit over axum and tonic, by the code of the examples",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["middleware"]) },

@@ -16,6 +16,8 @@ const NOT_ALGORITHMS: &[(&str, &str)] = &[
     ("share", "divides any limit among instances: a second match on the enum"),
     ("tests", "tests of the enum"),
     ("take", "the driver: looks at all, then spends all"),
+    ("several", "the end of that driver: several checks, all or none"),
+    ("batch", "the driver of many asks"),
     ("refund", "the driver that gives back"),
     ("breaker", "the twin of core/src/breaker"),
     ("dispatch", "picks the twin, for asks of several kinds"),

@@ -10,8 +10,8 @@ use super::problems::{Place, Problems};
 use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
-    Config, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens, envoy, identity,
-    listen, policy, redis,
+    Config, DenyCacheConfig, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens,
+    envoy, identity, listen, policy, redis,
 };
 use crate::facing::Facing;
 use crate::limit::SLIDING_LOG_MAX;
@@ -44,6 +44,7 @@ pub(super) fn config(
     let policy = policy::check(&mut root, limits.sliding_log_max, grouping);
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
+    let deny_cache = deny_cache(root.section("deny_cache"));
     let listen = listen::doors(root.section("listen"), &overrides);
     let tls = listen::tls(root.section("tls"));
     let log = log(root.section("log"), &overrides);
@@ -69,6 +70,7 @@ pub(super) fn config(
         redis,
         outage,
         memory,
+        deny_cache,
         limits,
         log,
         drain,
@@ -98,6 +100,16 @@ fn memory(mut section: Section<'_>) -> MemoryConfig {
     let max_keys = section.whole("max_keys", 1..=1 << 40);
     section.close();
     MemoryConfig { max_keys: max_keys.map(|at| at.value) }
+}
+
+fn deny_cache(mut section: Section<'_>) -> DenyCacheConfig {
+    let is_enabled = section.truth("enabled");
+    let max_entries = section.whole("max_entries", 64..=1 << 24);
+    section.close();
+    DenyCacheConfig {
+        is_enabled: is_enabled.is_none_or(|at| at.value),
+        max_entries: max_entries.and_then(|at| usize::try_from(at.value).ok()),
+    }
 }
 
 fn log(mut section: Section<'_>, overrides: &Overrides) -> LogConfig {

@@ -53,6 +53,7 @@ pub(crate) struct Config {
     pub(crate) redis: Option<RedisConfig>,
     pub(crate) outage: OutageConfig,
     pub(crate) memory: MemoryConfig,
+    pub(crate) deny_cache: DenyCacheConfig,
     pub(crate) limits: Limits,
     pub(crate) log: LogConfig,
     pub(crate) drain: DrainConfig,
@@ -98,6 +99,14 @@ pub(crate) struct OutageConfig {
 pub(crate) struct MemoryConfig {
     /// The most keys kept; `None` leaves it to the store.
     pub(crate) max_keys: Option<u64>,
+}
+
+/// What this process remembers of Redis' refusals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DenyCacheConfig {
+    pub(crate) is_enabled: bool,
+    /// The most refusals kept; `None` leaves it to the cache.
+    pub(crate) max_entries: Option<usize>,
 }
 
 /// Bounds on what callers may do.
@@ -229,6 +238,7 @@ impl Config {
             redis,
             outage,
             memory,
+            deny_cache,
             limits,
             log,
             drain,
@@ -237,6 +247,7 @@ impl Config {
         let sections = [
             ("redis", *redis != other.redis || *outage != other.outage),
             ("memory", *memory != other.memory),
+            ("deny_cache", *deny_cache != other.deny_cache),
             ("limits", *limits != other.limits),
             ("listen", *listen != other.listen),
             ("tls", *tls != other.tls),

@@ -26,6 +26,11 @@ fn schema() -> Value {
         ("envoy", envoy(), "How Envoy's rate-limit service answers, on the gRPC door."),
         ("redis", redis(), "Where state is shared. Without a url it lives in this process' memory."),
         ("memory", memory(), "The bound on what this process remembers."),
+        (
+            "deny_cache",
+            deny_cache(),
+            "What this process remembers of the refusals of Redis, for a second at most.",
+        ),
         ("limits", bounds(), "Bounds on what callers may do."),
         ("listen", listen(), "Where the doors are."),
         ("tls", tls(), "Certificates of the doors."),
@@ -208,6 +213,9 @@ fn redis() -> Value {
             truth(),
             "Call functions of a library, which is cheaper; false keeps to scripts (true).",
         ),
+        ("batch", truth(), "Send checks that arrive while others are in flight as one call (true)."),
+        ("batch_max", whole(1, 128), "How many checks travel together at most."),
+        ("batch_wait", span(), "How long a check waits for those in flight, to travel with others."),
         ("client_time", truth(), "true where scripts may not call TIME."),
         ("tls_ca", text_value(), "The authority to trust, as a PEM file."),
         ("tls_client_cert", text_value(), "Our certificate, as a PEM file."),
@@ -216,6 +224,13 @@ fn redis() -> Value {
         ("on_outage", words(&["allow", "deny", "local"]), "For rules that name none, and for inline limits."),
         ("fail_open", truth(), "true is another way to say on_outage: allow."),
         ("instances", whole(1, u64::from(u32::MAX)), "A local share is computed for at least so many."),
+    ])
+}
+
+fn deny_cache() -> Value {
+    section(&[
+        ("enabled", truth(), "Whether it does (true)."),
+        ("max_entries", whole(64, 1 << 24), "The most refusals it remembers (65536), about 100 bytes each."),
     ])
 }
 
@@ -427,7 +442,7 @@ mod tests {
     const EVERYTHING: &str = "
 rules:
   - {name: b, limits: [{}]}
-  - {name: a, when: {not: {}}, limits: [{}], plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}}
+  - {name: a, when: {not: {}}, limits: [{}], lease: {}, plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}}
 plans: {free: {limits: [{}]}}
 tests: [{ask: {}}]
 allow: {}

@@ -82,6 +82,8 @@ struct Scene {
 
 impl Fleet {
     fn new(scene: &Scene, seed: u64) -> Fleet {
+        // Pauses are spread by it.
+        fastrand::seed(seed);
         let (clock, hand) = Clock::manual(Micros(START));
         let algorithm =
             Algorithm::try_new(scene.kind, Rate::parse(scene.rate).unwrap(), scene.burst, 100_000).unwrap();
@@ -209,6 +211,7 @@ impl Fleet {
         match turn {
             Turn::Decided(decision) if decision.outcome == Outcome::Allowed => {
                 self.locally += 1;
+                self.is_in_its_window(decision.take.at);
                 self.admitted.push((self.now(), cost.get()));
             }
             Turn::Decided(decision) => {
@@ -222,6 +225,16 @@ impl Fleet {
             let (sent, amount, life) = (Micros(self.now()), fetch.amount(), self.instances[instance].life);
             self.after(self.wire, Event::Decide { instance, life, fetch, sent, tries: 0, amount });
         }
+    }
+
+    /// What a counter's window counts is spent in it.
+    fn is_in_its_window(&self, taken_at: Micros) {
+        let window = |at: Micros| match &self.algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => 0,
+            Algorithm::SlidingWindow(window) => at.0 / window.span().0,
+            Algorithm::FixedWindow(window) => window.windows().window_of(at).start.0,
+        };
+        assert_eq!(window(taken_at), window(Micros(self.now())), "spent after its window");
     }
 
     fn land(&mut self, instance: usize, life: u32, fetch: &Fetch, fetched: Option<Fetched>) {
@@ -381,7 +394,7 @@ fn eight(kind: Kind, rate: &'static str, every: u64) -> Scene {
 fn a_drained_limit_is_used_up_with_few_calls() {
     for (kind, rate, every, seconds, full, least, calls) in [
         (Kind::TokenBucket, "1000/s", 800, 20, 21_000, 98, 10),
-        (Kind::SlidingWindow, "1000/s", 800, 20, 20_000, 98, 32),
+        (Kind::SlidingWindow, "1000/s", 800, 20, 20_000, 98, 40),
         (Kind::FixedWindow, "1000/s", 800, 20, 20_000, 98, 24),
         (Kind::SlidingLog, "1000/20s", 16_000, 99, 4_950, 96, 24),
     ] {
@@ -425,6 +438,23 @@ fn demand_just_below_the_limit_is_hardly_refused() {
         let asked = fleet.admitted.len() as u64 + fleet.refused;
         assert!(fleet.refused * 100 <= asked * 4, "{kind}: {} of {asked} refused", fleet.refused);
     }
+}
+
+#[test]
+fn what_was_on_its_way_when_leases_were_revoked_goes_back() {
+    let mut fleet = Fleet::new(&eight(Kind::FixedWindow, "1000/s", 1_000), 3);
+    let fetch = loop {
+        let check = check(&fleet.scope, &fleet.algorithm, Cost::ONE);
+        if let (_, Some(fetch)) = fleet.instances[0].leases.ask(&check, Lease::Auto, true) {
+            break fetch;
+        }
+    };
+    let (sent, amount) = (Micros(fleet.now()), fetch.amount());
+    let decision = fleet.take(&fetch, amount);
+    assert!(fleet.instances[0].leases.revoke_all().is_empty());
+    let back = fleet.instances[0].leases.landed(&fetch, Some(Fetched { sent, amount, decision }));
+    assert_eq!((back.len(), back[0].unspent.amount), (1, amount));
+    assert_eq!(fleet.instances[0].leases.active(), 0);
 }
 
 #[test]

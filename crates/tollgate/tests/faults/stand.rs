@@ -78,7 +78,7 @@ impl Observer for Heard {
         match verdict.source {
             Source::Store => self.from_store.fetch_add(1, Ordering::SeqCst),
             Source::Fallback(_) => self.from_fallback.fetch_add(1, Ordering::SeqCst),
-            Source::Lease | Source::DenyList | Source::Shadow | Source::Unlimited => 0,
+            Source::DenyCache | Source::Lease | Source::DenyList | Source::Shadow | Source::Unlimited => 0,
         };
     }
 

@@ -13,8 +13,9 @@ use tollgate_core::units::{EXACT_MAX, Micros};
 
 use super::RedisStore;
 use super::classify::answered;
+use super::part::double;
 use super::reply::bad;
-use super::request::{Naming, double, head};
+use super::request::{Naming, head};
 use super::scripts::Called;
 use super::wire::{Reply, bulk, header};
 
@@ -63,7 +64,7 @@ impl Fleet for RedisStore {
             }
             out
         };
-        read(self.call(&spot, self.scripts.breaker(), request).await?)
+        read(self.call(&spot, self.shared.scripts.breaker(), request).await?)
     }
 
     /// Its hash tag: what is encoded or hashed in its keys is so here.

@@ -45,6 +45,7 @@ pub(super) struct Library {
     heartbeat: String,
     post: String,
     fast: String,
+    batch: String,
 }
 
 /// One thing to ask of Redis, by both of its names.
@@ -76,7 +77,8 @@ pub(super) struct Scripts {
     pub library: Library,
     /// By verb, then by kind, the mixed one last.
     by_verb: [[Script; 5]; 3],
-    fast: Option<Script>,
+    fast: Script,
+    batch: Script,
     heartbeat: Script,
     post: Script,
     breaker: Breaker,
@@ -96,6 +98,8 @@ const FAST_SCRIPT: &str = include_str!("../../../scripts/fast_script.lua");
 const FAST_LIBRARY: &str = include_str!("../../../scripts/fast_library.lua");
 const NUMBERS: &str = include_str!("../../../scripts/numbers.lua");
 const DISPATCH: &str = include_str!("../../../scripts/dispatch.lua");
+const SEVERAL: &str = include_str!("../../../scripts/several.lua");
+const BATCH: &str = include_str!("../../../scripts/batch.lua");
 const TAKE: &str = include_str!("../../../scripts/take.lua");
 const REFUND: &str = include_str!("../../../scripts/refund.lua");
 const HEARTBEAT: &str = include_str!("../../../scripts/heartbeat.lua");
@@ -132,13 +136,11 @@ impl Scripts {
             ]
             .map(|kind| Script::new(&script("", layout, verb, kind)))
         };
-        let fast = || {
-            let first = [FAST_SCRIPT, FAST].concat();
-            Script::new(&script(&first, layout, Verb::Take, Some(Kind::TokenBucket)))
-        };
+        let fast = [FAST_SCRIPT, FAST].concat();
         Scripts {
             library: Library::new(layout),
-            fast: (layout == Layout::Packed).then(fast),
+            fast: Script::new(&script(&fast, layout, Verb::Take, Some(Kind::TokenBucket))),
+            batch: Script::new(&batch(layout)),
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
             heartbeat: Script::new(&["#!lua\n", HEARTBEAT].concat()),
             post: Script::new(&["#!lua\n", POST].concat()),
@@ -161,16 +163,20 @@ impl Scripts {
         Entry { function, library: &self.library.text, script, only_looks }
     }
 
-    /// Takes from one token bucket; where the layout is packed.
-    pub(super) fn fast(&self) -> Option<Entry<'_>> {
-        let script = self.fast.as_ref()?;
-        Some(self.entry(&self.library.fast, script))
-    }
-
     /// One event of a breaker.
     pub(super) fn breaker(&self) -> Entry<'_> {
         let Breaker { library, function, script } = &self.breaker;
         Entry { function, library, script, only_looks: false }
+    }
+
+    /// Takes from one token bucket. Only where the layout is packed.
+    pub(super) fn fast(&self) -> Entry<'_> {
+        self.entry(&self.library.fast, &self.fast)
+    }
+
+    /// Takes of many asks.
+    pub(super) fn batch(&self) -> Entry<'_> {
+        self.entry(&self.library.batch, &self.batch)
     }
 
     /// Puts a notice on the board.
@@ -226,6 +232,7 @@ impl Library {
             heartbeat: function("heartbeat"),
             post: function("post"),
             fast: function("fast"),
+            batch: function("batch"),
         }
     }
 }
@@ -252,17 +259,29 @@ fn script(first: &str, layout: Layout, verb: Verb, kind: Option<Kind>) -> String
     let flags = if verb == Verb::Peek { "#!lua flags=no-writes\n" } else { "#!lua\n" };
     let peeking = if verb == Verb::Peek { "local PEEKING = true\n" } else { "local PEEKING = false\n" };
     let driver = match verb {
-        Verb::Take | Verb::Peek => TAKE,
-        Verb::Refund => REFUND,
+        Verb::Take | Verb::Peek => [TAKE, SEVERAL],
+        Verb::Refund => [REFUND, ""],
     };
     // In a function of its own, so that what comes first need not set any of it up.
-    [flags, first, "return (function()\n", peeking, &general(layout, kind), driver, "end)()\n"].concat()
+    [flags, first, "return (function()\n", peeking, &general(layout, kind), &driver.concat(), "end)()\n"]
+        .concat()
+}
+
+/// The script for many asks, of whatever kinds.
+fn batch(layout: Layout) -> String {
+    ["#!lua\nlocal PEEKING = false\n", &general(layout, None), &several(), BATCH].concat()
+}
+
+/// `several.lua` as a function.
+fn several() -> String {
+    ["local function several(now, KEYS, ARGV)\n", SEVERAL, "end\n"].concat()
 }
 
 /// The library, nameless: everything as functions, set up by the first call.
 fn library(layout: Layout) -> String {
-    let mut text = ["local function general(PEEKING)\n", &general(layout, None)].concat();
-    text.extend(["return function(KEYS, ARGV)\n", TAKE, "end, function(KEYS, ARGV)\n", REFUND, "end\nend\n"]);
+    let mut text = ["local function general(PEEKING)\n", &general(layout, None), &several()].concat();
+    text.extend(["return function(KEYS, ARGV)\n", TAKE, "return several(now, KEYS, ARGV)\nend, "]);
+    text.extend(["function(KEYS, ARGV)\n", REFUND, "end, function(KEYS, ARGV)\n", BATCH, "end\nend\n"]);
     text.push_str(LIBRARY);
     if layout == Layout::Packed {
         text.extend([FAST_LIBRARY, FAST, "return take(KEYS, ARGV)\nend)\n"]);

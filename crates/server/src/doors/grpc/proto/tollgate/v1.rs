@@ -65,7 +65,7 @@ pub struct Verdict {
     /// one with the least left. Absent if no limit applied.
     #[prost(message, optional, tag = "2")]
     pub binding: ::core::option::Option<Part>,
-    /// Who decided: store, lease, fallback, deny-list, shadow or unlimited.
+    /// Who decided: store, lease, deny-cache, fallback, deny-list, shadow or unlimited.
     #[prost(string, tag = "3")]
     pub source: ::prost::alloc::string::String,
     /// With fallback: allow, deny or local.
