@@ -3,6 +3,7 @@
 //! One module per part; each prints a table in Markdown.
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+mod breaker;
 mod doors;
 mod http;
 mod leases;
@@ -21,6 +22,7 @@ fn main() -> Result<()> {
         ["core", "redis"] => redis::run(),
         ["core"] => memory::run(&[]).and_then(|()| redis::run()),
         ["core", parts @ ..] => memory::run(parts),
+        ["breaker"] => breaker::run(),
         ["doors"] => doors::run().and_then(|()| resp::run()),
         ["doors", "grpc"] => doors::run(),
         ["doors", "resp"] => resp::run(),
@@ -30,7 +32,7 @@ fn main() -> Result<()> {
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [grpc|resp] | bench http | bench leases | bench policy"
+            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy"
         ),
     }
 }
