@@ -28,6 +28,11 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
         ],
     ),
     (
+        "leases",
+        "one hot key with leases and without: admitted per second, Redis' CPU, and how near to the limit",
+        &[&["run", "--release", "--locked", "-p", "bench", "--", "leases"]],
+    ),
+    (
         "policy",
         "instructions per match with one rule and with ten thousand (needs valgrind)",
         &[&["run", "--release", "--locked", "-p", "bench", "--", "policy"]],

@@ -6,6 +6,7 @@
 mod doors;
 mod flood;
 mod http;
+mod leases;
 mod measure;
 mod memory;
 mod policy;
@@ -26,11 +27,12 @@ fn main() -> Result<()> {
         ["doors", "grpc"] => doors::run(),
         ["doors", "resp"] => resp::run(),
         ["http"] => http::run(),
+        ["leases"] => leases::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench doors [grpc|resp] | bench http | bench policy"
+            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench doors [grpc|resp] | bench http | bench leases | bench policy"
         ),
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use testkit::{RedisClient, RedisServer};
+use testkit::{RedisClient, RedisServer, together};
 use tollgate::store::redis::{Layout, RedisConfig, RedisStore, RedisUrl};
 use tollgate::{Algorithm, Ask, By, Cost, Engine, InlineLimit, Kind, Rate, Want};
 use tollgate_core::check::Check;
@@ -187,28 +187,6 @@ async fn our_calls(
         sent += batch;
     }
     Ok(())
-}
-
-/// Polls futures side by side until all are done.
-async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
-    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    std::future::poll_fn(|context| {
-        for (future, output) in futures.iter_mut().zip(&mut outputs) {
-            if output.is_none()
-                && let std::task::Poll::Ready(done) = future.as_mut().poll(context)
-            {
-                *output = Some(done);
-            }
-        }
-        if outputs.iter().all(Option::is_some) {
-            std::task::Poll::Ready(())
-        } else {
-            std::task::Poll::Pending
-        }
-    })
-    .await;
-    outputs.into_iter().flatten().collect()
 }
 
 /// How long a call took in Redis, by whichever way it was called.

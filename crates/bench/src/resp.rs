@@ -2,8 +2,10 @@
 //!
 //! Processor time of each server's process, user and system, by `/proc/PID/stat`: asked by
 //! `redis-benchmark`, over 50 connections, by turns. `throttlecrab-server` takes part where it is on the
-//! PATH. A ratio is the median of the rounds' ratios to the Redis row of its table.
+//! PATH, and redis-cell where `libredis_cell.so` lies in a directory of it. A ratio is the median of the
+//! rounds' ratios to the Redis row of its table.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -68,8 +70,11 @@ async fn tables() -> Result<()> {
         let port = place.rsplit(':').next().and_then(|port| port.parse().ok()).context("no port")?;
         servers.push(Server::Other { child, port });
     }
-    servers.extend(throttlecrab());
-    let has_crab = servers.len() > 3;
+    let crab = throttlecrab().map(|server| joined(&mut servers, server));
+    let mut cell = None;
+    if let Some(module) = module() {
+        cell = Some(joined(&mut servers, redis_cell(&module).await));
+    }
 
     let row = |name: &str, server, words, target| Row {
         name: name.to_owned(),
@@ -92,13 +97,19 @@ async fn tables() -> Result<()> {
         row("Tollgate CL.THROTTLE, 1 worker", 1, THROTTLE, "≤ 1.2"),
         row("Tollgate CL.THROTTLE, 2 workers", 2, THROTTLE, ""),
     ];
-    if has_crab {
-        piped.push(row("throttlecrab THROTTLE", 3, CRAB, ""));
-        single.push(row("throttlecrab THROTTLE", 3, CRAB, ""));
-    } else {
-        println!(
-            "throttlecrab-server is not on the PATH: `cargo install throttlecrab-server --locked` brings it"
-        );
+    let missing = [
+        "throttlecrab-server is not on the PATH: `cargo install throttlecrab-server --locked` brings it",
+        "libredis_cell.so is not on the PATH: `cargo build --release` in the crate `redis-cell` makes it",
+    ];
+    let peers =
+        [("throttlecrab THROTTLE", crab, CRAB), ("Redis with redis-cell CL.THROTTLE", cell, THROTTLE)];
+    for ((name, server, words), missing) in peers.into_iter().zip(missing) {
+        if let Some(server) = server {
+            piped.push(row(name, server, words, ""));
+            single.push(row(name, server, words, ""));
+        } else {
+            println!("{missing}");
+        }
     }
     table("RESP, pipeline 16", "Redis SET", &mut piped, &servers, "16", 400_000)?;
     table("RESP, pipeline 1", "Redis PING", &mut single, &servers, "1", 100_000)
@@ -118,6 +129,25 @@ fn throttlecrab() -> Option<Server> {
     ]);
     let child = Child::try_spawn(&mut command).ok()?;
     Some(Server::Other { child, port })
+}
+
+/// The place of one more server.
+fn joined(servers: &mut Vec<Server>, server: Server) -> usize {
+    servers.push(server);
+    servers.len() - 1
+}
+
+/// Redis with the module.
+async fn redis_cell(module: &Path) -> Server {
+    Server::Redis(RedisServer::builder().arg("loadmodule", &module.to_string_lossy()).start().await)
+}
+
+/// redis-cell, where programs are looked for.
+fn module() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join("libredis_cell.so"))
+        .find(|module| module.exists())
 }
 
 fn table(

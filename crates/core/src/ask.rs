@@ -2,8 +2,9 @@
 
 use crate::algorithm::{Algorithm, TokenBucket};
 use crate::attributes::Attributes;
+use crate::check::Check;
 use crate::decision::Take;
-use crate::key::{SUBJECT_BYTES_MAX, Scope};
+use crate::key::{Key, SUBJECT_BYTES_MAX, Scope};
 use crate::limit::Period;
 use crate::units::Cost;
 
@@ -78,6 +79,13 @@ impl InlineLimit {
         InlineLimit { algorithm: Algorithm::TokenBucket(bucket), scope: Scope::of_key_alone() }
     }
 
+    /// So much of it for a key.
+    #[inline]
+    pub fn check<'a>(&'a self, subject: &'a [u8], cost: Cost) -> Result<Check<'a>, AskProblem> {
+        check_key(0, subject)?;
+        Ok(Check { key: Key { scope: &self.scope, subject }, algorithm: &self.algorithm, cost })
+    }
+
     /// How it limits.
     pub fn algorithm(&self) -> &Algorithm {
         &self.algorithm
@@ -86,6 +94,16 @@ impl InlineLimit {
     /// Where its state lives.
     pub fn scope(&self) -> &Scope {
         &self.scope
+    }
+}
+
+/// Whether a key is one, as the want `at` a place names it.
+#[inline]
+pub(crate) fn check_key(at: usize, key: &[u8]) -> Result<(), AskProblem> {
+    match key.len() {
+        0 => Err(AskProblem::EmptyKey { at }),
+        bytes if bytes > SUBJECT_BYTES_MAX => Err(AskProblem::LongKey { at, bytes }),
+        _ => Ok(()),
     }
 }
 

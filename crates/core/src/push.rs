@@ -15,16 +15,19 @@ const VERSION: u8 = 1;
 pub enum Topic {
     /// Keys that have more left than was last said of them: something was given back, or they were forgotten.
     Eased,
+    /// A breaker that has changed, and how it stands now.
+    Breaker,
 }
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Topic; 1] = [Topic::Eased];
+    pub const ALL: [Topic; 2] = [Topic::Eased, Topic::Breaker];
 
     /// The byte it is known by.
     const fn byte(self) -> u8 {
         match self {
             Topic::Eased => b'e',
+            Topic::Breaker => b'b',
         }
     }
 }

@@ -30,6 +30,18 @@ pub trait Store: Send + Sync + 'static {
     /// Spends every check at one instant, or spends nothing. Answers in the order asked.
     fn take(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Few<Decision>, StoreError>> + Send;
 
+    /// Takes each check by itself and in order, as so many `take`s would, if none of them has to be waited
+    /// for. For callers with many asks in hand: a store in memory fetches what they need all at once.
+    ///
+    /// [`AtOnce::MustWait`], and nothing is done, unless the store says otherwise.
+    fn take_each<'c>(
+        &self,
+        _checks: impl Iterator<Item = Check<'c>> + Clone,
+        _each: impl FnMut(&Decision),
+    ) -> AtOnce {
+        AtOnce::MustWait
+    }
+
     /// What `take` would answer, without spending.
     fn peek(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Few<Decision>, StoreError>> + Send;
 
@@ -66,6 +78,16 @@ pub trait Store: Send + Sync + 'static {
     /// Called about once a second: a shared store shows this instance alive, by writing as a take
     /// would, and says how many are; an embedded one may tidy up. An open guard probes with it.
     fn heartbeat(&self) -> impl Future<Output = Result<Heartbeat, StoreError>> + Send;
+}
+
+/// Whether a store answered without waiting for anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum AtOnce {
+    /// It did, and all is decided.
+    Done,
+    /// It cannot: nothing was done.
+    MustWait,
 }
 
 /// Whose state a store keeps.

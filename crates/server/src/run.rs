@@ -234,7 +234,9 @@ fn engine(config: &Config, telemetry: &Telemetry) -> Result<Engine, RunError> {
         None => AnyStore::Memory(memory(config)),
     };
     let observer: Arc<dyn Observer> = Arc::<EngineMetrics>::clone(&telemetry.engine);
-    Ok(Engine::builder(store)
+    let builder = Engine::builder(store);
+    let builder = if config.redis.is_some() { builder } else { builder.without_leases() };
+    Ok(builder
         .policy(policy)
         .deadline(config.outage.deadline)
         .on_outage(config.outage.on_outage)

@@ -12,13 +12,14 @@ mod proto;
 use std::io::Write as _;
 
 use bytes::Bytes;
-use common::{PATIENCE, Server, curl};
+use common::{Client, PATIENCE, Server, curl};
 use grpc::{Caller, SHOULD_RATE_LIMIT, descriptor, framed, request};
 use proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use proto::tollgate::v1;
 use testkit::{Certificates, RedisServer};
+use tokio::io::AsyncReadExt as _;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1 as reflection, v1alpha as reflection_alpha};
 
@@ -434,4 +435,46 @@ async fn tls_and_client_certificates_are_as_on_the_other_doors() {
     assert!(asked(&carrying, &[]).body.contains("grpc-status: 7"), "{:?}", asked(&carrying, &[]));
     assert!(!asked(&carrying, &card).body.contains("grpc-status: 7"));
     assert_eq!(curl(&[&url.replace("https", "http")]).status, 0, "nothing is said to whoever speaks no TLS");
+}
+
+#[tokio::test]
+async fn connections_streams_and_resets_are_bounded() {
+    let limited = format!("{RULES}\nlimits: {{connections: 2, idle_timeout: 30s}}");
+    let server = Server::configured(&limited, &["--workers", "1"]).await;
+    let caller = Caller::connect(server.grpc).await;
+    assert_eq!(caller.one("shop", &[("tenant", "acme")]).await.1.limit_remaining, 2);
+    assert_eq!(caller.streams_max(), 256);
+
+    // Rapid reset (CVE-2023-44487): calls that are taken back before they are looked at.
+    let mut flood = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
+    // POST, http, the method, test: as HPACK writes them without compressing.
+    let path = [&[4, u8::try_from(SHOULD_RATE_LIMIT.len()).unwrap()], SHOULD_RATE_LIMIT.as_bytes()].concat();
+    let headers = [b"\x83\x86", &path[..], b"\x01\x04test"].concat();
+    for stream in (1..200_u32).step_by(2) {
+        flood.extend([0, 0, u8::try_from(headers.len()).unwrap(), 1, 4]);
+        flood.extend(stream.to_be_bytes());
+        flood.extend(&headers);
+        flood.extend([0, 0, 4, 3, 0]);
+        flood.extend(stream.to_be_bytes());
+        flood.extend([0, 0, 0, 8]);
+    }
+    let mut attacker = Client::connect(server.grpc).await;
+    attacker.raw(&flood).await;
+    let mut said = Vec::new();
+    // A reset is an end, too; the farewell comes before it.
+    let _ = tokio::time::timeout(PATIENCE, attacker.stream.read_to_end(&mut said)).await.unwrap();
+    let is_told = said.windows(15).any(|words| words == b"too_many_resets");
+    assert!(is_told, "{}", String::from_utf8_lossy(&said));
+
+    // One connection too many is closed without a word, and counted.
+    let mut second = Client::connect(server.grpc).await;
+    second.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+    let mut settings = [0; 9];
+    second.stream.read_exact(&mut settings).await.unwrap();
+    let mut third = Client::connect(server.grpc).await;
+    said.clear();
+    let _ = tokio::time::timeout(PATIENCE, third.stream.read_to_end(&mut said)).await.unwrap();
+    assert!(said.is_empty(), "{said:?}");
+    assert_eq!(server.metric("tollgate_grpc_connections_refused_total").await, Some(1.0));
+    assert_eq!(caller.one("shop", &[("tenant", "acme")]).await.1.limit_remaining, 1, "others go on");
 }

@@ -265,6 +265,43 @@ async fn a_pipeline_is_answered_in_order_however_it_is_cut() {
 }
 
 #[tokio::test]
+async fn commands_that_differ_in_their_key_alone_are_each_answered_and_counted() {
+    let (server, mut client) = started().await;
+    let (mut pipeline, mut expected) = (Vec::new(), String::new());
+    // Longer than a run, with keys that come twice and thrice, and with another command among them.
+    for turn in 0..3 {
+        for key in 0..70 {
+            let key = format!("key:{key}");
+            pipeline.extend(command(&["CL.THROTTLE", &key, "1", "1", "36000"]));
+            expected += &five(match turn {
+                0 => [0, 2, 1, -1, 36000],
+                1 => [0, 2, 0, -1, 72000],
+                _ => [1, 2, 0, 36000, 72000],
+            });
+        }
+        pipeline.extend(command(&["GCRA", &format!("gcra:{turn}"), "4", "1", "1000"]));
+        expected += &five([0, 5, 4, -1, 1000]);
+    }
+    client.send(&pipeline).await;
+    assert_eq!(client.read(expected.len()).await, expected);
+    let verdicts = |outcome: &str| {
+        format!(
+            "tollgate_verdicts_total{{rule=\"(inline)\",outcome=\"{outcome}\",source=\"store\",on_outage=\"none\"}}"
+        )
+    };
+    for (series, count) in [
+        ("tollgate_resp_commands_total{command=\"cl.throttle\",result=\"ok\"}", 210.0),
+        ("tollgate_resp_commands_total{command=\"gcra\",result=\"ok\"}", 3.0),
+        (&verdicts("allowed"), 143.0),
+        (&verdicts("refused"), 70.0),
+        ("tollgate_buckets_total{found=\"created\"}", 73.0),
+        ("tollgate_buckets_total{found=\"state\"}", 140.0),
+    ] {
+        assert_eq!(server.metric(series).await, Some(count), "{series}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_command_is_answered_once_and_ends_the_connection() {
     let (server, _) = started().await;
     for (input, error) in [

@@ -50,6 +50,24 @@ async fn what_can_undo_a_limit_takes_the_token_and_a_named_rule_does_not() {
 }
 
 #[tokio::test]
+async fn trust_that_is_lost_within_a_pipeline_is_lost_for_the_rest_of_it() {
+    let server = Server::configured(RULES, &["--token", TOKEN]).await;
+    let mut client = Resp::connect(server.resp).await;
+    let (auth, reset) = (command(&["AUTH", TOKEN]), command(&["RESET"]));
+    let ask = command(&["CL.THROTTLE", "k", "9", "10", "36000"]);
+    client.send([&*ask, &auth, &ask, &ask, &ask, &reset, &ask, &ask, &auth, &ask].concat()).await;
+    let barred = "-NOAUTH Authentication required.\r\n";
+    let spent = |at: i64| five([0, 10, 10 - at, -1, 3600 * at]);
+    let expected = [
+        &[barred.to_owned(), "+OK\r\n".into(), spent(1), spent(2), spent(3), "+RESET\r\n".into()][..],
+        &[barred.to_owned(), barred.to_owned(), "+OK\r\n".into(), spent(4)],
+    ]
+    .concat()
+    .concat();
+    assert_eq!(client.read(expected.len()).await, expected);
+}
+
+#[tokio::test]
 async fn whoever_guesses_passwords_is_thrown_out() {
     let server = Server::configured(RULES, &["--token", TOKEN]).await;
     let mut client = Resp::connect(server.resp).await;

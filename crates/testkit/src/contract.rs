@@ -59,6 +59,7 @@ pub async fn store_contract<S: Store>(store: &Arc<S>, time: &(impl TestTime + Sy
     cases::answers_come_in_the_order_asked(&**store).await;
     cases::a_refund_of_a_log_is_done_once(&**store).await;
     cases::sixty_four_checks_are_one_ask(&**store).await;
+    cases::each_by_itself_is_one_after_the_other(&**store, time).await;
     cases::many_at_once_spend_all_or_nothing(store).await;
     board::a_notice_is_up_until_it_ends_or_is_taken_down(&**store, time).await;
     board::a_board_is_given_once_for_every_change(&**store).await;

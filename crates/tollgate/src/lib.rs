@@ -28,13 +28,14 @@
 //! memory: [`store::redis`].
 //!
 //! In reading order: [`engine`] is the spine; [`deny_cache`], [`guard`] and [`fallback`] stand around the store;
-//! [`store`] holds the two places state can live; [`observe`] tells the outside what happened.
+//! [`store`] holds the two places state can live; [`breaker`] has the circuit breakers; [`observe`] tells the outside what happened.
 //!
 //! Over HTTP (feature `http`), `identity` finds out who is asking and `answer` says what is answered; `middleware`
 //! (feature `tower`) has the layers for axum, tonic and any other tower service.
 
 #[cfg(feature = "http")]
 pub mod answer;
+pub mod breaker;
 pub mod calendar;
 pub mod clock;
 pub mod deny_cache;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::decision::{Refunded, Verb};
+use tollgate_core::decision::{Decision, Found, Outcome, Refunded, Verb};
 use tollgate_core::policy::Policy;
 use tollgate_core::store::StoreError;
 use tollgate_core::verdict::Verdict;
@@ -13,6 +13,10 @@ use tollgate_core::verdict::Verdict;
 pub trait Observer: Send + Sync + 'static {
     /// An ask was answered.
     fn decided(&self, _verb: Verb, _verdict: &Verdict) {}
+
+    /// The store answered takes that came together, each under a limit that its caller brought along.
+    /// Told once for all of them, in the place of so many [`Observer::decided`].
+    fn took(&self, _taken: &Taken) {}
 
     /// A refund was carried out.
     fn refunded(&self, _refunds: &[Refunded]) {}
@@ -28,6 +32,40 @@ pub trait Observer: Send + Sync + 'static {
 
     /// A new policy is in force.
     fn policy_swapped(&self, _policy: &Policy) {}
+}
+
+/// Takes that came together, counted by what came of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Those that passed.
+    pub allowed: u64,
+    /// Those that did not, and will.
+    pub refused: u64,
+    /// Those that asked for more than there ever is.
+    pub never: u64,
+    /// Those that found state under their key.
+    pub found: u64,
+    /// Those that passed and found none.
+    pub created: u64,
+    /// Those that found something else.
+    pub malformed: u64,
+}
+
+impl Taken {
+    /// Counts one more.
+    #[inline]
+    pub fn count(&mut self, decision: &Decision) {
+        match decision.outcome {
+            Outcome::Allowed => self.allowed += 1,
+            Outcome::Denied { .. } => self.refused += 1,
+            Outcome::Never => self.never += 1,
+        }
+        match decision.found {
+            Found::State => self.found += 1,
+            Found::Nothing => self.created += u64::from(decision.outcome == Outcome::Allowed),
+            Found::Malformed => self.malformed += 1,
+        }
+    }
 }
 
 /// One call to a shared store.

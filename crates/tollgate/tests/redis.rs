@@ -5,8 +5,12 @@
 
 #[path = "redis/acl.rs"]
 mod acl;
+#[path = "redis/batches.rs"]
+mod batches;
 #[path = "redis/board.rs"]
 mod board;
+#[path = "redis/breaker.rs"]
+mod breaker;
 #[path = "redis/bytes.rs"]
 mod bytes;
 #[path = "redis/functions.rs"]

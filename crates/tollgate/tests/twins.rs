@@ -4,6 +4,8 @@
 //! and with it every TTL, through the clock shim. What the scripts answer is compared, integer by
 //! integer, with the pure functions of `tollgate-core`.
 
+#[path = "twins/breaker.rs"]
+mod breaker;
 #[path = "twins/client_time.rs"]
 mod client_time;
 #[path = "twins/history.rs"]

@@ -95,6 +95,11 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["engine"]) },
     },
     Part {
+        name: "breaker",
+        why: "instances on one Redis break and recover together, and alone where they must",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["breaker"]) },
+    },
+    Part {
         name: "deny_cache",
         why: "what is refused without a trip would have been refused with one",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["deny_cache"]) },

@@ -56,6 +56,16 @@ const ROOMS: &[Room] = &[
         why: "the engine knows the Store trait, and of the stores only the memory that `local` decides from",
     },
     Room {
+        place: "crates/core/src/breaker",
+        never: &["crate::algorithm", "crate::policy", "crate::key", "crate::check", "crate::ask"],
+        why: "a breaker knows neither limits nor rules",
+    },
+    Room {
+        place: "crates/tollgate/src/breaker",
+        never: &["crate::store", "crate::engine"],
+        why: "an instance's breakers know the fleet by its seam alone",
+    },
+    Room {
         place: "crates/tollgate/src/identity",
         never: &["crate::engine", "crate::store", "crate::answer", "crate::middleware"],
         why: "who is asking is found out before anything is asked",

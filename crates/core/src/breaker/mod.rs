@@ -20,15 +20,19 @@
 //! Every change begins a new epoch. A report or a probe that belongs to another one decides nothing, so
 //! that nothing which was let through in an older phase can open, close or reopen anything.
 //!
-//! Proved by: tests/breaker.rs: every event in every phase, and three instances explored to the end
+//! Twin:      tollgate/scripts/breaker.lua
+//! Proved by: tests/breaker.rs: every event in every phase, and three instances explored to the end;
+//!            tollgate/tests/twins.rs
 
 mod event;
+mod fleet;
 mod record;
 mod settings;
 mod trip;
 mod window;
 
 pub use event::{Answer, Cause, Event, Outcome, Report, Stance, State, Step, Transition, View};
+pub use fleet::{Fleet, Pushed};
 pub use record::{
     Health, Mode, Override, Phase, REASON_BYTES_MAX, REPORTERS_MAX, Record, Reporter, TRIPS_MAX,
     WHO_BYTES_MAX,

@@ -45,11 +45,11 @@ impl Settings {
         }
     }
 
-    /// How long an epoch waits for the reports of those who are there: a second, or the first tenth of a
-    /// shorter window.
+    /// How long an epoch waits for the reports of those who are there, which come ten times a second: a second,
+    /// or half of a short window.
     fn gather_for(&self) -> Micros {
         match self.window {
-            Window::Time(_) => Micros(self.window.width()).min(Micros::SECOND),
+            Window::Time(span) => Micros(span.0.div_euclid(2)).min(Micros::SECOND),
             Window::Calls(_) => Micros::SECOND,
         }
     }

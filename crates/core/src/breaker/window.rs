@@ -62,15 +62,15 @@ pub struct Buckets {
 
 impl Window {
     /// How wide a bucket is: in microseconds, or in calls.
-    pub(super) fn width(self) -> u64 {
+    pub fn width(self) -> u64 {
         match self {
             Window::Time(span) => span.0.div_ceil(BUCKETS),
             Window::Calls(calls) => u64::from(calls).div_ceil(BUCKETS),
         }
     }
 
-    /// How far it looks back, in the units of [`Buckets::position`].
-    pub(super) fn reach(self) -> u64 {
+    /// How far it looks back: in microseconds, or in calls.
+    pub fn reach(self) -> u64 {
         match self {
             Window::Time(span) => span.0,
             Window::Calls(calls) => u64::from(calls),

@@ -16,6 +16,9 @@ pub const LEASE_TIME_MIN: Micros = Micros::from_millis(1);
 /// How many lease times the window of a `sliding_log` must hold.
 const LOG_SHARE: u64 = 50;
 
+/// The most tokens of a `sliding_log` that are taken at once.
+const LOG_TOKENS_MAX: u32 = 500;
+
 /// Whether and how a rule leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lease {
@@ -113,7 +116,7 @@ impl Lease {
     /// the one that was checked: what is beyond its bounds is cut off.
     #[inline]
     pub fn terms(&self, algorithm: &Algorithm) -> Option<LeaseTerms> {
-        let (longest, limit) = (longest(algorithm), algorithm.limit());
+        let (longest, limit) = (longest(algorithm), algorithm.limit().min(most(algorithm)));
         let terms = match *self {
             Lease::Auto => LeaseTerms { max: limit, time: usual(algorithm).min(longest) },
             Lease::Within { max, time } => LeaseTerms { max: max.min(limit), time: time.min(longest) },
@@ -135,6 +138,14 @@ fn longest(algorithm: &Algorithm) -> Micros {
         },
     };
     window.min(LEASE_TIME_MAX)
+}
+
+/// The most tokens of one lease: each is an entry in a log, and nobody else is served while they are written.
+fn most(algorithm: &Algorithm) -> u32 {
+    match algorithm {
+        Algorithm::SlidingLog(_) => LOG_TOKENS_MAX,
+        Algorithm::TokenBucket(_) | Algorithm::SlidingWindow(_) | Algorithm::FixedWindow(_) => u32::MAX,
+    }
 }
 
 /// How long `auto` lets tokens be out, where that may be.
@@ -172,8 +183,8 @@ mod tests {
         assert_eq!(terms(Kind::TokenBucket, "1000/100ms"), Some((1000, 100_000)));
         assert_eq!(terms(Kind::FixedWindow, "1000/s"), Some((1000, 500_000)));
         assert_eq!(terms(Kind::SlidingWindow, "1000/h"), Some((1000, 1_000_000)));
-        assert_eq!(terms(Kind::SlidingLog, "1000/s"), Some((1000, 20_000)));
-        assert_eq!(terms(Kind::SlidingLog, "1000/min"), Some((1000, 1_000_000)));
+        assert_eq!(terms(Kind::SlidingLog, "1000/s"), Some((500, 20_000)));
+        assert_eq!(terms(Kind::SlidingLog, "1000/min"), Some((500, 1_000_000)));
         assert_eq!(terms(Kind::SlidingLog, "1000/49ms"), None);
         assert_eq!(terms(Kind::TokenBucket, "1/s"), None, "a limit of one leaves nothing to lease");
     }

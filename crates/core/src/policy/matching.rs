@@ -7,11 +7,11 @@ use super::rule::{Mode, Override, Rule, RuleLimit};
 use super::template::Filling;
 use super::{Origin, Policy};
 use crate::algorithm::Algorithm;
-use crate::ask::{Ask, AskProblem, By, WANTS_MAX, Want};
+use crate::ask::{Ask, AskProblem, By, WANTS_MAX, Want, check_key};
 use crate::attributes::{Attributes, SubjectKind};
 use crate::check::Check;
 use crate::few::Few;
-use crate::key::{Key, SUBJECT_BYTES_MAX, Scope};
+use crate::key::{Key, Scope};
 use crate::units::Cost;
 
 /// An ask matched against a policy.
@@ -306,15 +306,6 @@ impl<'a> Walk<'a> {
             let instead = instead.get(at).filter(|instead| instead.kind() == limit.algorithm().kind());
             into.push(entry(limit, instead.unwrap_or(limit.algorithm()), key.clone(), own_role));
         }
-    }
-}
-
-#[inline]
-fn check_key(at: usize, key: &[u8]) -> Result<(), AskProblem> {
-    match key.len() {
-        0 => Err(AskProblem::EmptyKey { at }),
-        bytes if bytes > SUBJECT_BYTES_MAX => Err(AskProblem::LongKey { at, bytes }),
-        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate::OnOutage;
 use tollgate::guard::DEADLINE;
-use tollgate::store::redis::{Layout, RedisConfig, RedisUrl};
+use tollgate::store::redis::{BATCH_MAX, Layout, RedisConfig, RedisUrl};
 
 use super::check::ON_OUTAGE;
 use super::problems::Place;
@@ -16,6 +16,7 @@ use super::{OutageConfig, Overrides};
 
 const PATIENCE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_mins(1);
 const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+const WAITS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
 const TTLS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(366 * 24);
 
 /// Checks the section. `None` if there is no telling where Redis is supposed to be.
@@ -89,6 +90,9 @@ struct Settings {
     layout: Option<Layout>,
     client_time: Option<bool>,
     functions: Option<bool>,
+    batch: Option<bool>,
+    batch_max: Option<usize>,
+    batch_wait: Option<Duration>,
     tls_ca: Option<PathBuf>,
     tls_client: Option<(PathBuf, PathBuf)>,
 }
@@ -102,6 +106,7 @@ fn settings(section: &mut Section<'_>) -> Settings {
         let what = format!("is {}, more than pool_size, which is {}", idle.value, pool.value);
         section.problems().add(idle.place, &idle.path, what);
     }
+    let batch_max = section.whole("batch_max", 1..=BATCH_MAX as u64);
     Settings {
         pool_size: pool_size.and_then(|at| usize::try_from(at.value).ok()),
         min_idle_conns: min_idle_conns.and_then(|at| usize::try_from(at.value).ok()),
@@ -114,6 +119,9 @@ fn settings(section: &mut Section<'_>) -> Settings {
         layout: section.word("layout", "packed or hash", Layout::parse).map(|at| at.value),
         client_time: section.truth("client_time").map(|at| at.value),
         functions: section.truth("functions").map(|at| at.value),
+        batch: section.truth("batch").map(|at| at.value),
+        batch_max: batch_max.and_then(|at| usize::try_from(at.value).ok()),
+        batch_wait: section.span("batch_wait", WAITS).map(|at| at.value),
         tls_ca: section.text("tls_ca").map(|at| at.value.into()),
         tls_client: tls_client(section),
     }
@@ -138,6 +146,9 @@ impl Settings {
             layout,
             client_time,
             functions,
+            batch,
+            batch_max,
+            batch_wait,
             tls_ca,
             tls_client,
         } = self;
@@ -152,6 +163,9 @@ impl Settings {
         set(&mut config.layout, layout);
         set(&mut config.client_time, client_time);
         set(&mut config.functions, functions);
+        set(&mut config.batch, batch);
+        set(&mut config.batch_max, batch_max);
+        set(&mut config.batch_wait, batch_wait);
         config.tls_ca = tls_ca;
         config.tls_client = tls_client;
     }

@@ -213,6 +213,9 @@ fn redis() -> Value {
             truth(),
             "Call functions of a library, which is cheaper; false keeps to scripts (true).",
         ),
+        ("batch", truth(), "Send checks that arrive while others are in flight as one call (true)."),
+        ("batch_max", whole(1, 128), "How many checks travel together at most."),
+        ("batch_wait", span(), "How long a check waits for those in flight, to travel with others."),
         ("client_time", truth(), "true where scripts may not call TIME."),
         ("tls_ca", text_value(), "The authority to trust, as a PEM file."),
         ("tls_client_cert", text_value(), "Our certificate, as a PEM file."),
@@ -439,7 +442,7 @@ mod tests {
     const EVERYTHING: &str = "
 rules:
   - {name: b, limits: [{}]}
-  - {name: a, when: {not: {}}, limits: [{}], plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}}
+  - {name: a, when: {not: {}}, limits: [{}], lease: {}, plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}}
 plans: {free: {limits: [{}]}}
 tests: [{ask: {}}]
 allow: {}

@@ -33,6 +33,9 @@ fn the_defaults_it_documents_are_the_defaults() {
     let standard = RedisConfig::new(spelled.url.clone());
     assert_eq!(spelled.client_time, standard.client_time);
     assert_eq!(spelled.functions, standard.functions);
+    assert_eq!(spelled.batch, standard.batch);
+    assert_eq!(spelled.batch_max, standard.batch_max);
+    assert_eq!(spelled.batch_wait, standard.batch_wait);
     assert_eq!(spelled.dial_timeout, standard.dial_timeout);
     assert_eq!(spelled.read_timeout, standard.read_timeout);
     assert_eq!(spelled.write_timeout, standard.write_timeout);

@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use tollgate::core::decision::{Found, Outcome, Refunded, Returned, Verb};
 use tollgate::core::policy::{Origin, Role};
 use tollgate::core::store::ErrorClass;
-use tollgate::observe::{Call, GuardChange, LeaseChange, Observer, Operation};
+use tollgate::observe::{Call, GuardChange, LeaseChange, Observer, Operation, Taken};
 use tollgate::{Answer, OnOutage, Policy, Source, Verdict};
 
 use super::{family, names};
@@ -334,6 +334,20 @@ impl Observer for EngineMetrics {
                     Found::Nothing => continue,
                     Found::Malformed => self.buckets[2].inc(),
                 };
+            }
+        }
+    }
+
+    fn took(&self, taken: &Taken) {
+        let rules = self.rules.load();
+        for (outcome, count) in [taken.allowed, taken.refused, taken.never].into_iter().enumerate() {
+            if count > 0 {
+                self.verdict_counter(&rules.inline, outcome, Source::Store).inc_by(count);
+            }
+        }
+        for (found, count) in [taken.found, taken.created, taken.malformed].into_iter().enumerate() {
+            if count > 0 {
+                self.buckets[found].inc_by(count);
             }
         }
     }

@@ -63,6 +63,8 @@ pub(crate) const REDIS_KEYS: &str = "redis_keys";
 pub(crate) const REDIS_CLIENT_TIME: &str = "redis_client_time";
 /// 1 while asks are calls of functions, 0 while they are scripts.
 pub(crate) const REDIS_FUNCTIONS: &str = "redis_functions";
+/// How many takes went out together, call by call.
+pub(crate) const REDIS_BATCH_SIZE: &str = "redis_batch_size";
 /// Refusals remembered.
 pub(crate) const DENY_CACHE_ENTRIES: &str = "deny_cache_entries";
 /// The most of them.

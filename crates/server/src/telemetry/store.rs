@@ -3,12 +3,13 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
-use tollgate::store::redis::RedisStats;
+use tollgate::store::redis::{BatchSizes, RedisStats};
 
 use crate::engine::Engine;
 
@@ -62,6 +63,7 @@ fn redis(out: &mut Figures<'_, '_>, stats: &RedisStats) -> fmt::Result {
     out.gauge(names::REDIS_CLIENT_TIME, help, u64::from(stats.client_time))?;
     let help = "1 while asks are calls of functions, 0 while they are scripts";
     out.gauge(names::REDIS_FUNCTIONS, help, u64::from(stats.functions))?;
+    out.sizes(names::REDIS_BATCH_SIZE, "Takes that went to Redis together, call by call", &stats.batches)?;
     let help = "1 while pushes of other instances are heard";
     out.gauge(names::REDIS_LISTENING, help, u64::from(stats.listening))?;
     out.counter(names::REDIS_PUSHES, "Pushes heard, of this instance and of others", stats.pushes)?;
@@ -99,10 +101,27 @@ impl Figures<'_, '_> {
         Ok(())
     }
 
+    fn sizes(&mut self, name: &str, help: &str, sizes: &BatchSizes) -> fmt::Result {
+        let mut buckets: Vec<(f64, u64)> = BatchSizes::BOUNDS
+            .iter()
+            .zip(sizes.calls)
+            .map(|(&bound, calls)| (f64::from(bound), calls))
+            .collect();
+        buckets.push((f64::MAX, 0));
+        let (sum, calls) = (float(sizes.asks), sizes.calls.iter().sum());
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(sum, calls, &buckets, None)
+    }
+
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let counter = ConstCounter::new(value);
         counter.encode(self.encoder.encode_descriptor(name, help, None, counter.metric_type())?)
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a sum of a metric may be off by one in 2^53")]
+fn float(value: u64) -> f64 {
+    value as f64
 }
 
 fn signed(value: u64) -> i64 {

@@ -48,6 +48,11 @@ impl Caller {
         Caller { send, headers: Vec::new() }
     }
 
+    /// How many calls may be under way at one time.
+    pub(crate) fn streams_max(&self) -> usize {
+        self.send.current_max_send_streams()
+    }
+
     /// The same with one header more on each call.
     pub(crate) fn with(mut self, name: &'static str, value: &str) -> Caller {
         self.headers.push((name, value.to_owned()));

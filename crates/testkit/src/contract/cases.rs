@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tollgate_core::algorithm::Kind;
 use tollgate_core::check::Check;
 use tollgate_core::decision::{Decision, Found, Outcome, Returned};
-use tollgate_core::store::Store;
+use tollgate_core::store::{AtOnce, Store};
 
 use super::TestTime;
 use super::limits::{Limit, take};
@@ -245,6 +245,30 @@ pub(super) async fn sixty_four_checks_are_one_ask(store: &impl Store) {
         assert!(decisions.iter().all(|decision| decision.take.at == at), "one ask is one instant");
     }
     assert!(take(store, &checks).await.iter().all(|decision| decision.outcome != Outcome::Allowed));
+}
+
+/// More of them than any store looks ahead, some for the same key, and some that do not fit.
+pub(super) async fn each_by_itself_is_one_after_the_other(store: &impl Store, time: &impl TestTime) {
+    let limits = || (0..20).map(|at| Limit::new(Kind::ALL[at % 4], "5/h")).collect::<Vec<Limit>>();
+    let (together, single) = (limits(), limits());
+    for count in [0, 1, 15, 16, 17, 32, 100] {
+        let asked = (0_usize..count).map(|at| ((at * at) % 20, 1 + u32::try_from(at % 3).expect("is small")));
+        let checks = asked.clone().map(|(at, cost)| together[at].check(cost));
+        let mut decisions = Vec::new();
+        match store.take_each(checks, |decision| decisions.push(*decision)) {
+            AtOnce::Done => {
+                for ((at, cost), decision) in asked.zip(&decisions) {
+                    assert_eq!(single[at].take(store, cost).await, *decision, "{count}: {at}");
+                }
+                assert_eq!(decisions.len(), count);
+            }
+            AtOnce::MustWait => {
+                assert!(decisions.is_empty());
+                assert_eq!(together[0].peek(store, 1).await.found, Found::Nothing, "nothing was done");
+            }
+        }
+        time.forward(Duration::from_mins(15));
+    }
 }
 
 pub(super) async fn many_at_once_admit_exactly_the_limit<S: Store>(store: &Arc<S>, kind: Kind) {

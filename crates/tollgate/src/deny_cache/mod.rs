@@ -262,6 +262,7 @@ impl Listener for DenyCache {
                         }
                     }
                 }
+                Topic::Breaker => {}
             },
         }
     }

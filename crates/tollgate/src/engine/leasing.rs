@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::futures::OwnedNotified;
 use tollgate_core::decision::{Outcome, Returned};
 use tollgate_core::few::Few;
 use tollgate_core::policy::{Entry, Lease};
@@ -19,6 +20,9 @@ use crate::observe::{LeaseChange, Operation};
 
 /// How often leases that have ended, or are wanted no more, are looked for.
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
+
+/// How often a call waits for tokens that others may take before it.
+const WAITS_MAX: usize = 8;
 
 /// How many give-backs are under way at a time.
 const TOGETHER: usize = 32;
@@ -44,26 +48,34 @@ impl<S: Store> Inner<S> {
         match turn {
             Turn::Decided(decision) => answered(entry, decision),
             Turn::Exact => Leased::Ask(self.guard.deadline()),
-            Turn::Wait(landed) => {
-                // The clock that the timeout below is measured by.
-                let started = tokio::time::Instant::now();
-                let deadline = self.guard.deadline();
-                // Boxed, like all that is rare.
-                let is_landed = Box::pin(tokio::time::timeout(deadline, landed)).await.is_ok();
-                let (turn, fetch) = self.leases.ask(&entry.check(), lease, false);
-                if let Some(fetch) = fetch {
-                    self.fetch(fetch);
-                }
-                match turn {
-                    Turn::Decided(decision) => answered(entry, decision),
-                    // Whoever has waited once for others asks for itself.
-                    Turn::Wait(_) | Turn::Exact if is_landed => {
-                        Leased::Ask(deadline.saturating_sub(started.elapsed()))
-                    }
-                    Turn::Wait(_) | Turn::Exact => Leased::Ask(Duration::ZERO),
-                }
+            // Boxed, like all that is rare.
+            Turn::Wait(landed) => Box::pin(self.waited(entry, lease, landed)).await,
+        }
+    }
+
+    /// A call that waits for tokens which are on their way. If others were faster it waits for the next ones,
+    /// a few times; whoever goes short then asks for itself.
+    async fn waited(self: &Arc<Self>, entry: &Entry<'_>, lease: Lease, landed: OwnedNotified) -> Leased {
+        // The clock that the timeout below is measured by.
+        let started = tokio::time::Instant::now();
+        let deadline = self.guard.deadline();
+        let left = || deadline.saturating_sub(started.elapsed());
+        let mut landed = landed;
+        for _ in 0..WAITS_MAX {
+            if tokio::time::timeout(left(), landed).await.is_err() {
+                return Leased::Ask(Duration::ZERO);
+            }
+            let (turn, fetch) = self.leases.ask(&entry.check(), lease, false);
+            if let Some(fetch) = fetch {
+                self.fetch(fetch);
+            }
+            match turn {
+                Turn::Decided(decision) => return answered(entry, decision),
+                Turn::Wait(next) => landed = next,
+                Turn::Exact => break,
             }
         }
+        Leased::Ask(left())
     }
 
     /// Fetches beside the calls.

@@ -289,7 +289,7 @@ impl Holding {
             // What is left lying in a bucket is lost only once the bucket is full.
             Kind::TokenBucket => (self.limit / 2, self.limit / 4),
             // What is left lying in a sliding window is room that is used the later.
-            Kind::SlidingWindow | Kind::SlidingLog => (self.limit / 50, self.limit / 100),
+            Kind::SlidingWindow | Kind::SlidingLog => (self.limit / 80, self.limit / 160),
             // In a fixed one it is not lost before the window ends.
             Kind::FixedWindow => (u32::MAX, u32::MAX),
         };

@@ -158,14 +158,15 @@ impl GiveBack {
 }
 
 impl Leases {
-    pub(crate) fn new(clock: Clock) -> Leases {
+    /// No leases yet; and none ever, unless they are wanted.
+    pub(crate) fn new(clock: Clock, is_wanted: bool) -> Leases {
         let word = || RandomState::new().build_hasher().finish();
         let shard = || Mutex::new(Shard { sketch: Sketch::new(), holdings: HashMap::default() });
         Leases {
             shards: (0..SHARDS).map(|_| shard()).collect(),
             secret: [word(), word()],
             clock,
-            is_closed: AtomicBool::new(false),
+            is_closed: AtomicBool::new(!is_wanted),
             stirred: Arc::default(),
         }
     }

@@ -82,13 +82,15 @@ struct Scene {
 
 impl Fleet {
     fn new(scene: &Scene, seed: u64) -> Fleet {
+        // Pauses are spread by it.
+        fastrand::seed(seed);
         let (clock, hand) = Clock::manual(Micros(START));
         let algorithm =
             Algorithm::try_new(scene.kind, Rate::parse(scene.rate).unwrap(), scene.burst, 100_000).unwrap();
         let terms = scene.lease.terms(&algorithm).unwrap();
         let algorithm = algorithm.leased(terms.time);
         let instance = |_| Instance {
-            leases: Leases::new(clock.clone()),
+            leases: Leases::new(clock.clone(), true),
             life: 0,
             waiting: Vec::new(),
             every: scene.every,
@@ -209,6 +211,7 @@ impl Fleet {
         match turn {
             Turn::Decided(decision) if decision.outcome == Outcome::Allowed => {
                 self.locally += 1;
+                self.is_in_its_window(decision.take.at);
                 self.admitted.push((self.now(), cost.get()));
             }
             Turn::Decided(decision) => {
@@ -222,6 +225,16 @@ impl Fleet {
             let (sent, amount, life) = (Micros(self.now()), fetch.amount(), self.instances[instance].life);
             self.after(self.wire, Event::Decide { instance, life, fetch, sent, tries: 0, amount });
         }
+    }
+
+    /// What a counter's window counts is spent in it.
+    fn is_in_its_window(&self, taken_at: Micros) {
+        let window = |at: Micros| match &self.algorithm {
+            Algorithm::TokenBucket(_) | Algorithm::SlidingLog(_) => 0,
+            Algorithm::SlidingWindow(window) => at.0 / window.span().0,
+            Algorithm::FixedWindow(window) => window.windows().window_of(at).start.0,
+        };
+        assert_eq!(window(taken_at), window(Micros(self.now())), "spent after its window");
     }
 
     fn land(&mut self, instance: usize, life: u32, fetch: &Fetch, fetched: Option<Fetched>) {
@@ -252,7 +265,7 @@ impl Fleet {
             6 => {
                 let clock = Clock::Manual(Arc::clone(&self.hand));
                 let dead = &mut self.instances[instance];
-                dead.leases = Leases::new(clock);
+                dead.leases = Leases::new(clock, true);
                 dead.life += 1;
                 dead.waiting.clear();
             }
@@ -381,7 +394,7 @@ fn eight(kind: Kind, rate: &'static str, every: u64) -> Scene {
 fn a_drained_limit_is_used_up_with_few_calls() {
     for (kind, rate, every, seconds, full, least, calls) in [
         (Kind::TokenBucket, "1000/s", 800, 20, 21_000, 98, 10),
-        (Kind::SlidingWindow, "1000/s", 800, 20, 20_000, 98, 32),
+        (Kind::SlidingWindow, "1000/s", 800, 20, 20_000, 98, 40),
         (Kind::FixedWindow, "1000/s", 800, 20, 20_000, 98, 24),
         (Kind::SlidingLog, "1000/20s", 16_000, 99, 4_950, 96, 24),
     ] {
@@ -428,10 +441,27 @@ fn demand_just_below_the_limit_is_hardly_refused() {
 }
 
 #[test]
+fn what_was_on_its_way_when_leases_were_revoked_goes_back() {
+    let mut fleet = Fleet::new(&eight(Kind::FixedWindow, "1000/s", 1_000), 3);
+    let fetch = loop {
+        let check = check(&fleet.scope, &fleet.algorithm, Cost::ONE);
+        if let (_, Some(fetch)) = fleet.instances[0].leases.ask(&check, Lease::Auto, true) {
+            break fetch;
+        }
+    };
+    let (sent, amount) = (Micros(fleet.now()), fetch.amount());
+    let decision = fleet.take(&fetch, amount);
+    assert!(fleet.instances[0].leases.revoke_all().is_empty());
+    let back = fleet.instances[0].leases.landed(&fetch, Some(Fetched { sent, amount, decision }));
+    assert_eq!((back.len(), back[0].unspent.amount), (1, amount));
+    assert_eq!(fleet.instances[0].leases.active(), 0);
+}
+
+#[test]
 fn a_cold_key_is_never_leased() {
     for kind in KINDS {
         let (clock, hand) = Clock::manual(Micros(START));
-        let leases = Leases::new(clock);
+        let leases = Leases::new(clock, true);
         let algorithm = Algorithm::try_new(kind, Rate::parse("1000/s").unwrap(), None, 1000).unwrap();
         let scope = Scope::of_rule("cold", 0, kind);
         let quarter = Lease::Auto.terms(&algorithm).unwrap().time.0 / 4;

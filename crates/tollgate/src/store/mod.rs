@@ -12,7 +12,7 @@ use tollgate_core::decision::{Decision, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{Heartbeat, Reach, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
 
 use memory::MemoryStore;
 use redis::RedisStore;
@@ -33,6 +33,18 @@ impl Store for AnyStore {
             AnyStore::Memory(store) => store.take(checks).await,
             // Boxed: beside a round trip it costs nothing, and an ask of the memory need not make room for it.
             AnyStore::Redis(store) => Box::pin(store.take(checks)).await,
+        }
+    }
+
+    #[inline]
+    fn take_each<'c>(
+        &self,
+        checks: impl Iterator<Item = Check<'c>> + Clone,
+        each: impl FnMut(&Decision),
+    ) -> AtOnce {
+        match self {
+            AnyStore::Memory(store) => store.take_each(checks, each),
+            AnyStore::Redis(store) => store.take_each(checks, each),
         }
     }
 

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use tollgate::core::ask::AskProblem;
 use tollgate::core::decision::{Found, Outcome, Returned, Verb};
 use tollgate::core::policy::{Origin, Overrides};
+use tollgate::core::store::AtOnce;
 use tollgate::core::verdict::RefundAnswer;
 use tollgate::engine::ForgetError;
-use tollgate::observe::Observer;
+use tollgate::observe::{Observer, Taken};
 use tollgate::store::memory::MemoryStore;
 use tollgate::{Answer, Ask, By, Cost, Engine, InlineLimit, Kind, Micros, Policy, Rate, Rule, Source, Want};
 
@@ -34,6 +35,34 @@ async fn deciding_spends_and_peeking_looks() {
     assert!(!decide(&engine, "login", "ann", 2).await.is_allowed());
     assert_eq!(left(&engine, "login", "ann").await, [1], "nor does a refusal");
     assert_eq!(left(&engine, "login", "bob").await, [3], "another key is another limit");
+}
+
+#[tokio::test]
+async fn takes_that_come_together_are_decided_each_and_told_once() {
+    let ear = Arc::new(Ear::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&ear) as _;
+    let engine = Engine::builder(memory().0).observer(observer).build();
+    let limit = inline(Kind::TokenBucket, "3/min");
+    let check = |key: &'static str, cost| limit.check(key.as_bytes(), Cost::new(cost).unwrap()).unwrap();
+    let asked = [check("ann", 2), check("bob", 1), check("ann", 2), check("ann", 1), check("eve", 4)];
+    let mut decided = Vec::new();
+    let at_once =
+        engine.take_each(asked.into_iter(), |decision| decided.push((decision.outcome, decision.remaining)));
+    assert_eq!(at_once, AtOnce::Done);
+    let wait = Outcome::Denied { retry_after: Micros(20_000_000) };
+    assert_eq!(
+        decided,
+        [(Outcome::Allowed, 1), (Outcome::Allowed, 2), (wait, 1), (Outcome::Allowed, 0), (Outcome::Never, 3)]
+    );
+    let told = Taken { allowed: 3, refused: 1, never: 1, found: 2, created: 2, malformed: 0 };
+    assert_eq!((ear.taken(), ear.decided()), (vec![told], Vec::new()));
+    assert!(!engine.check("ann", &limit).await.is_allowed(), "it was the same bucket");
+    for (key, problem) in [
+        (Vec::new(), AskProblem::EmptyKey { at: 0 }),
+        (vec![b'x'; 1025], AskProblem::LongKey { at: 0, bytes: 1025 }),
+    ] {
+        assert_eq!(limit.check(&key, Cost::ONE).unwrap_err(), problem);
+    }
 }
 
 #[tokio::test]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate::core::store::{Spent, StoreError};
+use tollgate::core::store::{AtOnce, Spent, StoreError};
 use tollgate::core::verdict::RefundAnswer;
 use tollgate::engine::ForgetError;
 use tollgate::observe::Observer;
-use tollgate::{Ask, OnOutage, Source, Want};
+use tollgate::{Ask, Cost, InlineLimit, OnOutage, Rate, Source, Want};
 
-use crate::stand::{Ear, Manner, away, decide, puppet, rule, want};
+use crate::stand::{Ear, Manner, away, bucket, decide, puppet, rule, want};
 
 const ALLOWED_BY_RULE: Source = Source::Fallback(OnOutage::Allow);
 
@@ -37,6 +37,20 @@ async fn five_failures_in_a_row_open_the_guard_and_four_do_not() {
         assert_eq!(decide(&engine, "login", "ann", 1).await.source, ALLOWED_BY_RULE);
     }
     assert_eq!(strings.called(), 5, "an open guard asks nobody");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_guard_takes_none_of_those_that_come_together() {
+    let (builder, strings) = puppet(open_rule());
+    let engine = builder.failures_to_open(1).build();
+    let limit = InlineLimit::new(bucket("9/s"), Rate::parse("9/s").unwrap().period());
+    let asked = || [limit.check(b"ann", Cost::ONE).unwrap()].into_iter();
+    let mut decided = 0;
+    assert_eq!(engine.take_each(asked(), |_| decided += 1), AtOnce::Done);
+    strings.all(&Manner::Errs(away()));
+    decide(&engine, "login", "ann", 1).await;
+    assert_eq!(engine.take_each(asked(), |_| decided += 1), AtOnce::MustWait);
+    assert_eq!((decided, strings.called()), (1, 2));
 }
 
 /// It once did not, for a store that answers at once.

@@ -123,7 +123,8 @@ async fn a_drained_limit_is_refused_here_until_it_may_have_more() {
     let scene = scene(vec![leased(Kind::TokenBucket, "100/s")]);
     let verdicts = scene.calls(10_000).await;
     let passed = verdicts.iter().filter(|verdict| verdict.is_allowed()).count();
-    assert!((1078..=1100).contains(&passed), "{passed} of the 1100 there were in ten seconds");
+    // What came in during the last pause has not been asked for yet.
+    assert!((1066..=1100).contains(&passed), "{passed} of the 1100 there were in ten seconds");
     assert!(scene.strings.called() < 150, "{} calls", scene.strings.called());
     let refused = verdicts.iter().find(|one| !one.is_allowed() && one.source == Source::Lease).unwrap();
     let Outcome::Denied { retry_after } = refused.checks[0].decision.outcome else { panic!("{refused:?}") };

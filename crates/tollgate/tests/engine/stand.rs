@@ -12,8 +12,8 @@ use tollgate::core::few::Few;
 use tollgate::core::key::Key;
 use tollgate::core::policy::Origin;
 use tollgate::core::push::{Listener, Push};
-use tollgate::core::store::{Heartbeat, Reach, Store, StoreError};
-use tollgate::observe::{GuardChange, Observer};
+use tollgate::core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
+use tollgate::observe::{GuardChange, Observer, Taken};
 use tollgate::store::memory::MemoryStore;
 use tollgate::{
     Algorithm, Answer, Ask, By, Cost, Engine, EngineBuilder, Kind, Micros, OnOutage, Policy, Rate, Rule,
@@ -133,6 +133,16 @@ impl Store for Puppet {
         }
     }
 
+    /// As a store would that can.
+    fn take_each<'c>(
+        &self,
+        checks: impl Iterator<Item = Check<'c>> + Clone,
+        each: impl FnMut(&Decision),
+    ) -> AtOnce {
+        self.strings.called.fetch_add(1, Ordering::SeqCst);
+        self.memory.take_each(checks, each)
+    }
+
     async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         self.taken().await?;
         self.memory.peek(checks).await
@@ -210,9 +220,14 @@ pub(crate) struct Ear {
     errors: Mutex<Vec<&'static str>>,
     policies: Mutex<Vec<u64>>,
     refunds: AtomicU32,
+    taken: Mutex<Vec<Taken>>,
 }
 
 impl Ear {
+    pub(crate) fn taken(&self) -> Vec<Taken> {
+        held(&self.taken).clone()
+    }
+
     pub(crate) fn decided(&self) -> Vec<Heard> {
         held(&self.decided).clone()
     }
@@ -243,6 +258,10 @@ impl Observer for Ear {
             source: verdict.source,
             checks,
         });
+    }
+
+    fn took(&self, taken: &Taken) {
+        held(&self.taken).push(*taken);
     }
 
     fn refunded(&self, refunds: &[Refunded]) {

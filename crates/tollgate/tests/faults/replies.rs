@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use testkit::{ChaosProxy, RedisServer, unique_prefix};
+use testkit::{ChaosProxy, RedisServer, together, unique_prefix};
 use tollgate::core::check::Check;
 use tollgate::core::decision::Decision;
 use tollgate::core::key::Key;
 use tollgate::core::store::{Store, StoreError};
 use tollgate::observe::Observer;
 use tollgate::store::redis::RedisStore;
-use tollgate::{Algorithm, Cost, Engine, InlineLimit, Kind, Rate, Source};
+use tollgate::{Algorithm, Cost, Engine, InlineLimit, Kind, OnOutage, Rate, Source};
 
-use crate::stand::{DEADLINE, Heard, is_unknown, store};
+use crate::stand::{CAPACITY, DEADLINE, Heard, RULES, ask, builder, is_unknown, store};
 
 /// How many ask at once, each with a key and a limit of its own.
 const ASKERS: u32 = 16;
@@ -172,4 +172,37 @@ async fn a_request_that_outlived_its_caller_is_not_sent_after_all() {
         answered += u32::from(take(&store, &limit, "me").await.is_ok());
     }
     assert_eq!(spent(&store, &limit, "me").await, 5);
+}
+
+/// What travels together fails together, and is answered one by one: by the rule of each ask.
+#[tokio::test]
+async fn a_batch_that_times_out_answers_each_ask_by_its_own_rule() {
+    const ASKS: usize = 10;
+    let server = RedisServer::start().await;
+    let engine = builder(&server.url(), &unique_prefix()).failures_to_open(u32::MAX).build();
+    let each = || (0..ASKS).flat_map(|_| RULES).map(|rule| ask(&engine, rule));
+    assert!(together(each()).await.iter().all(|asked| asked.source == Source::Store));
+    let calls = || engine.store().stats().batches.calls.iter().sum::<u64>();
+    let before = calls();
+    server.pause();
+    for asked in together(each()).await {
+        assert_eq!(asked.source, Source::Fallback(asked.rule));
+        assert!(asked.took >= DEADLINE, "it waited for its deadline: {:?}", asked.took);
+        match asked.rule {
+            OnOutage::Allow => assert!(asked.is_allowed),
+            OnOutage::Deny => assert!(!asked.is_allowed),
+            OnOutage::Local => {}
+        }
+    }
+    assert_eq!(calls() - before, 1, "all of them were one call");
+    server.resume();
+    // It was executed all the same, and was never sent again: two rounds are spent, and refilled since.
+    let left = loop {
+        let asked = ask(&engine, OnOutage::Deny).await;
+        if asked.source == Source::Store {
+            break asked.decision.remaining;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    };
+    assert!(u64::from(left) >= u64::from(CAPACITY) - 2 * ASKS as u64 - 1, "{left} left");
 }

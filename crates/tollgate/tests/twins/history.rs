@@ -14,6 +14,9 @@ use tollgate::core::store::Store;
 use tollgate::store::redis::{Layout, RedisStore};
 use tollgate::{Algorithm, Cost, Kind, Micros};
 
+#[path = "together.rs"]
+mod together;
+
 use crate::limits::Limits;
 use crate::reference::Reference;
 use crate::world::{self, NOON, Named, WAYS, Way};
@@ -73,11 +76,19 @@ async fn run(way: Way, histories: u64) {
         }
         operations += History::new(seed, way.layout, &limits, &server, &store).play().await;
     }
-    println!("{}: {operations} operations in {:?}", way.name(), began.elapsed());
+    let batches = store.stats().batches;
+    let calls: u64 = batches.calls.iter().sum();
+    println!(
+        "{}: {operations} operations in {:?}, {} takes in {calls} calls",
+        way.name(),
+        began.elapsed(),
+        batches.asks
+    );
+    assert!(batches.asks > calls * 2, "most takes travel with others: {batches:?}");
 }
 
 #[expect(clippy::disallowed_methods, reason = "a failed history is replayed by its seed")]
-fn seed() -> Option<u64> {
+pub(crate) fn seed() -> Option<u64> {
     Some(std::env::var("TOLLGATE_SEED").ok()?.parse().expect("TOLLGATE_SEED is a number"))
 }
 
@@ -107,7 +118,8 @@ impl<'a> History<'a> {
         store: &'a RedisStore,
     ) -> History<'a> {
         let mut rng = Rng::with_seed(seed);
-        let keys: Vec<Named> = (0..rng.usize(1..=6))
+        let keys = if rng.u32(..8) == 0 { rng.usize(7..=60) } else { rng.usize(1..=6) };
+        let keys: Vec<Named> = (0..keys)
             .map(|at| {
                 let kind = Kind::ALL[rng.usize(..4)];
                 let algorithm = limits.draw(&mut rng, kind);
@@ -133,8 +145,9 @@ impl<'a> History<'a> {
             self.pass_time();
             world::freeze(self.server, self.now);
             match self.rng.u32(..100) {
-                0..50 => self.visit(1, Verb::Take).await,
-                50..65 => self.visit(6, Verb::Take).await,
+                0..35 => self.visit(1, Verb::Take).await,
+                35..50 => self.visit(6, Verb::Take).await,
+                50..65 => self.take_together().await,
                 65..75 => self.visit(6, Verb::Peek).await,
                 75..92 => self.refund().await,
                 92..98 => self.change_a_limit(),

@@ -27,6 +27,7 @@ pub(crate) const UNDERSTOOD: &[&str] = &[
     "REDIS_URL",
     "REDIS_POOL_SIZE",
     "REDIS_AUTH",
+    "REDIS_SENTINEL_AUTH",
     "REDIS_TLS",
     "REDIS_TLS_CACERT",
     "REDIS_TLS_CLIENT_CERT",
@@ -58,10 +59,9 @@ const NOT_UNDERSTOOD: &[(&str, &str)] = &[
     ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "there is no start without a configuration"),
     ("BACKEND_TYPE", "state lives in Redis or in memory"),
     ("MEMCACHE_", "state lives in Redis or in memory"),
-    ("REDIS_SENTINEL_AUTH", "Sentinel is not spoken yet"),
     ("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "certificates are always verified"),
     ("REDIS_PIPELINE_", "what arrives together travels together"),
-    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "Cluster is not spoken yet"),
+    ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "what belongs to one node travels together"),
     ("REDIS_TIMEOUT", "a check waits for redis.deadline (--deadline)"),
     ("REDIS_POOL_ON_EMPTY_BEHAVIOR", "connections are shared, and never waited for"),
     ("REDIS_STARTUP_", "the server starts without Redis and finds it later"),
@@ -188,29 +188,19 @@ impl<'a> Over<'a> {
     }
 
     fn redis(&mut self) {
-        match self.get("REDIS_TYPE").map(str::to_ascii_uppercase).as_deref() {
-            None | Some("SINGLE") => {}
-            Some(_) => {
-                let what = "only SINGLE is understood: Sentinel and Cluster come with a later release";
-                self.problems.add(Place::Flag("REDIS_TYPE"), "", what);
-            }
-        }
         let is_tls = self.truth("REDIS_TLS") == Some(true);
         if let Some(at) = self.get("REDIS_URL") {
-            let auth = self.get("REDIS_AUTH");
-            let url = match self.get("REDIS_SOCKET_TYPE").unwrap_or("unix") {
-                _ if at.contains("://") => at.to_owned(),
-                "tcp" | "tls" => {
-                    let scheme = if is_tls { "rediss" } else { "redis" };
-                    format!("{scheme}://{}{at}", credentials(auth))
+            let url = match self.get("REDIS_TYPE").unwrap_or("SINGLE").to_ascii_uppercase().as_str() {
+                "SINGLE" => self.single(at, is_tls),
+                "SENTINEL" => self.sentinel(at, is_tls),
+                "CLUSTER" => {
+                    let scheme = if is_tls { "rediss-cluster" } else { "redis-cluster" };
+                    format!("{scheme}://{}{at}", credentials(self.get("REDIS_AUTH")))
                 }
-                _ => {
-                    let (user, password) =
-                        auth.map_or(("", ""), |auth| auth.split_once(':').unwrap_or(("", auth)));
-                    let setting = |name: &str, text: &str| {
-                        if text.is_empty() { String::new() } else { format!("&{name}={}", encoded(text)) }
-                    };
-                    format!("unix://{at}?db=0{}{}", setting("user", user), setting("pass", password))
+                other => {
+                    let what = format!("\"{}\" is none of SINGLE, SENTINEL and CLUSTER", clip(other));
+                    self.problems.add(Place::Flag("REDIS_TYPE"), "", what);
+                    return;
                 }
             };
             self.set("REDIS_URL", &["redis", "url"], Node::Text(url));
@@ -227,6 +217,28 @@ impl<'a> Over<'a> {
         ] {
             self.text(name, &["redis", field]);
         }
+    }
+
+    /// One server, by its address or its socket.
+    fn single(&self, at: &str, is_tls: bool) -> String {
+        let auth = self.get("REDIS_AUTH");
+        match self.get("REDIS_SOCKET_TYPE").unwrap_or("unix") {
+            _ if at.contains("://") => at.to_owned(),
+            "tcp" | "tls" => {
+                let scheme = if is_tls { "rediss" } else { "redis" };
+                format!("{scheme}://{}{at}", credentials(auth))
+            }
+            _ => format!("unix://{at}?db=0{}", settings(auth, ["user", "pass"])),
+        }
+    }
+
+    /// `service,host:port,host:port`: the name of the primary, and Sentinels that know it.
+    fn sentinel(&self, at: &str, is_tls: bool) -> String {
+        let scheme = if is_tls { "rediss-sentinel" } else { "redis-sentinel" };
+        let (service, places) = at.split_once(',').unwrap_or((at, ""));
+        let theirs = settings(self.get("REDIS_SENTINEL_AUTH"), ["sentinel_user", "sentinel_pass"]);
+        let theirs = theirs.replacen('&', "?", 1);
+        format!("{scheme}://{}{places}/{}{theirs}", credentials(self.get("REDIS_AUTH")), encoded(service))
     }
 
     fn limits(&mut self) {
@@ -290,6 +302,13 @@ fn credentials(auth: Option<&str>) -> String {
     let Some(auth) = auth else { return String::new() };
     let (user, password) = auth.split_once(':').unwrap_or(("", auth));
     format!("{}:{}@", encoded(user), encoded(password))
+}
+
+/// The same as settings of a URL, each with `&` before it.
+fn settings(auth: Option<&str>, names: [&str; 2]) -> String {
+    let (user, password) = auth.map_or(("", ""), |auth| auth.split_once(':').unwrap_or(("", auth)));
+    let given = names.into_iter().zip([user, password]).filter(|(_, text)| !text.is_empty());
+    given.fold(String::new(), |all, (name, text)| all + "&" + name + "=" + &encoded(text))
 }
 
 fn encoded(text: &str) -> String {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tollgate::MemoryStore;
 use tollgate::store::AnyStore;
+use tollgate::store::redis::{Endpoint, RedisUrl};
 
 use super::dialect::KEYS;
 use super::environment::UNDERSTOOD;
@@ -357,6 +358,7 @@ const SETTINGS: &[(Vars, &str, &str, Show)] = &[
     (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "REDIS_TYPE", "cluster", redis),
     (&[("REDIS_SOCKET_TYPE", "tcp")], "REDIS_URL", "redis:6379", redis),
     (&[("REDIS_URL", "/run/redis.sock")], "REDIS_AUTH", "ann:p&ss", redis),
+    (SENTINELS, "REDIS_SENTINEL_AUTH", "s3n", redis),
     (&[("REDIS_URL", "/run/redis.sock")], "REDIS_POOL_SIZE", "7", redis),
     (&[("REDIS_URL", "redis:6379"), ("REDIS_SOCKET_TYPE", "tcp")], "REDIS_TLS", "true", redis),
     (&[("REDIS_URL", "/run/redis.sock")], "REDIS_TLS_CACERT", "/ca.pem", redis),
@@ -378,11 +380,46 @@ const SETTINGS: &[(Vars, &str, &str, Show)] = &[
     (&[], "LOG_FORMAT", "json", |config| format!("{:?}", config.log)),
 ];
 
+const SENTINELS: Vars =
+    &[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "main,a:1,b:2"), ("REDIS_SOCKET_TYPE", "tcp")];
+
+#[test]
+fn sentinels_and_clusters_are_found_by_the_originals_words() {
+    let url = |vars: &[(&str, &str)]| match checked(&[], "", vars) {
+        Ok(config) => Ok(config.redis.unwrap().url),
+        Err(problems) => Err(problems.to_string()),
+    };
+    let auth = [("REDIS_AUTH", "ann:p,ss"), ("REDIS_SENTINEL_AUTH", "sen:t/nel")];
+    for (vars, same) in [
+        (
+            [SENTINELS, &auth].concat(),
+            "redis-sentinel://ann:p%2Css@a:1,b:2/main?sentinel_user=sen&sentinel_pass=t%2Fnel",
+        ),
+        ([SENTINELS, &[("REDIS_TLS", "true")]].concat(), "rediss-sentinel://a:1,b:2/main"),
+        (
+            vec![("REDIS_TYPE", "CLUSTER"), ("REDIS_URL", "a:1,b:2"), ("REDIS_AUTH", "pass")],
+            "redis-cluster://:pass@a:1,b:2",
+        ),
+    ] {
+        // Compared, and not printed: what is printed has no passwords.
+        assert!(url(&vars) == Ok(RedisUrl::parse(same).unwrap()), "{same}: {:?}", url(&vars));
+    }
+    let nowhere = url(&[("REDIS_TYPE", "sentinel"), ("REDIS_URL", "main")]).unwrap_err();
+    assert!(nowhere.contains("REDIS_URL"), "{nowhere}");
+    let unknown = url(&[("REDIS_TYPE", "ring"), ("REDIS_URL", "a:1")]).unwrap_err();
+    assert!(unknown.contains("\"RING\" is none of SINGLE, SENTINEL and CLUSTER"), "{unknown}");
+}
+
 fn redis(config: &Config) -> String {
     let redis = config.redis.as_ref();
     redis.map_or("nowhere".to_owned(), |redis| {
-        let secret = redis.url.password.as_ref().map(|secret| secret.reveal().to_owned());
-        format!("{redis:?} {secret:?}")
+        let of_sentinels = match &redis.url.endpoint {
+            Endpoint::Sentinel(sentinels) => sentinels.password.as_ref(),
+            _ => None,
+        };
+        let secrets = [redis.url.password.as_ref(), of_sentinels];
+        let secrets = secrets.map(|secret| secret.map(|secret| secret.reveal().to_owned()));
+        format!("{redis:?} {secrets:?}")
     })
 }
 

@@ -1,12 +1,14 @@
 //! One client, from its first byte to its last.
 //!
 //! Whatever one read brings is answered with one write. On memory each command is answered where it is
-//! read; on a shared store the commands of one read go out together and are answered in their order.
+//! read, those that differ only in their key as one; on a shared store the commands of one read go out together and are answered in their order.
 //! Nothing more is read while answers wait to be taken, so that a client that does not read fills its own
 //! buffers and then ours, which is bounded, and not the process.
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
+use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,20 +17,19 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::{Interval, interval_at, timeout};
-use tollgate::core::decision::Take;
-use tollgate::core::units::EXACT_MAX;
-use tollgate::core::verdict::RefundAnswer;
-use tollgate::engine::{ForgetError, together};
-use tollgate::{Answer, Ask, By, Cost, Micros, Policy, Want};
+use tollgate::Policy;
+use tollgate::core::store::AtOnce;
+use tollgate::engine::together;
 
-use super::command::{self, Fault, Question, Rare};
+use super::alike::Alike;
+use super::answer::answer;
+use super::command::{self, Fault, Question};
 use super::encode::Out;
 use super::frame::{Parsed, Reader, Words};
 use super::remembered::Remembered;
 use super::session::{After, Session};
-use super::throttle::{self, Rounding};
-use super::{Pace, RespDoor, inspect};
-use crate::engine::Engine;
+use super::throttle;
+use super::{Pace, RespDoor};
 use crate::facing::Facing;
 use crate::net::open::Opening;
 use crate::net::peer::Peer;
@@ -74,6 +75,7 @@ pub(super) async fn serve(
         input: Vec::with_capacity(INPUT_BYTES),
         out: Out::default(),
         remembered: Remembered::default(),
+        alike: Alike::default(),
         counts: Counts::default(),
         was_filled: false,
         is_heard: false,
@@ -111,6 +113,7 @@ struct Client {
     input: Vec<u8>,
     out: Out,
     remembered: Remembered,
+    alike: Alike,
     counts: Counts,
     /// Whether the last read filled all the room there was.
     was_filled: bool,
@@ -145,11 +148,16 @@ impl Client {
             }
             self.was_filled = read == room;
             let after = match door.pace {
-                Pace::AtOnce => self.answer_at_once(door).await,
+                Pace::AtOnce => {
+                    let after = self.answer_at_once(door).await;
+                    after_the_others().await;
+                    after
+                }
                 Pace::Later => self.answer_together(door).await,
             };
-            let sent = self.send(door.patience.within).await?;
+            // Counted before it is sent: whoever has an answer finds it counted.
             door.metrics.answered(&mut self.counts);
+            let sent = self.send(door.patience.within).await?;
             match (after?, sent) {
                 (_, Sent::NotTaken) => return Ok(Some(Closed::SlowReader)),
                 (Ended::Not, Sent::All) if self.is_heard => clock.heard(),
@@ -162,49 +170,86 @@ impl Client {
 
     /// Answers every whole command there is, one after the other.
     ///
-    /// hot path: no allocation and no task for a command; the policy is looked up once for all of them.
+    /// hot path: no allocation and no task for a command; the policy is looked up once for all of them, and
+    /// not at all for those that are alike.
     async fn answer_at_once(&mut self, door: &RespDoor) -> io::Result<Ended> {
-        let policy = door.engine.policy();
-        let mut done = 0;
-        let ended = loop {
-            let bytes = &mut self.input[done..];
-            let length = match self.reader.read(bytes, self.session.limits()) {
-                Ok(Parsed::Whole { length }) => length,
-                Ok(Parsed::Incomplete) => break Ended::Not,
-                Err(error) => {
-                    self.out.error(format_args!("ERR {error}"));
-                    break Ended::Why(Closed::Protocol);
+        let (mut policy, mut done) = (None, 0);
+        let mut ended = Ended::Not;
+        while ended == Ended::Not {
+            let length = match self.answer_alike(door, done) {
+                0 => {
+                    let bytes = &mut self.input[done..];
+                    match self.reader.read(bytes, self.session.limits()) {
+                        Ok(Parsed::Incomplete) => break,
+                        Ok(Parsed::Whole { length }) => {
+                            let policy = policy.get_or_insert_with(|| door.engine.policy());
+                            ended = self.answer_one(door, policy, done..done + length).await;
+                            length
+                        }
+                        Err(error) => {
+                            self.out.error(format_args!("ERR {error}"));
+                            ended = Ended::Why(Closed::Protocol);
+                            0
+                        }
+                    }
                 }
+                length => length,
             };
-            let frame = &self.input[done..done + length];
             done += length;
-            let words = self.reader.words(frame);
-            let Some(name) = words.get(0) else { continue };
-            let command = command::named(name);
-            let mut ended = Ended::Not;
-            let mut step = Step { door, policy: &policy, session: &mut self.session };
-            let answered = match step.question(command, &words, &mut self.remembered) {
-                Ok(Some(question)) => answer(&door.engine, &policy, question, &mut self.out).await,
-                Ok(None) => step.session(command, &words, &mut self.out).map(|after| ended = after.into()),
-                Err(fault) => Err(fault),
-            };
-            self.counts.count(command, answered.is_err());
-            if let Err(fault) = answered {
-                self.out.error(fault);
-            }
-            if ended != Ended::Not {
-                break ended;
-            }
             if self.out.bytes.len() >= OUTPUT_BYTES {
                 let sent = send(&mut self.stream, &mut self.out.bytes, door.patience.within).await?;
                 if sent == Sent::NotTaken {
                     return Ok(Ended::Why(Closed::SlowReader));
                 }
             }
-        };
+        }
         self.input.drain(..done);
         self.is_heard = done > 0;
         Ok(ended)
+    }
+
+    /// Answers the commands from `done` on for as long as they are like earlier ones, and says how many
+    /// bytes they were.
+    fn answer_alike(&mut self, door: &RespDoor, done: usize) -> usize {
+        let is_trusted = self.session.check_trust(Command::Throttle, &door.gate).is_ok();
+        if !is_trusted || self.reader.is_inside() {
+            return 0;
+        }
+        let Some(run) = self.alike.run(&self.input[done..], self.session.limits()) else { return 0 };
+        let (out, counts, mut forms) = (&mut self.out, &mut self.counts, run.forms());
+        let at_once = door.engine.take_each(run.checks(), |decision| {
+            if let Some((command, rounding)) = forms.next() {
+                out.five(throttle::five(decision, false, rounding));
+                counts.count(command, false);
+            }
+        });
+        match at_once {
+            AtOnce::Done => run.length(),
+            AtOnce::MustWait => 0,
+        }
+    }
+
+    /// Answers the command that was read last, and stands there.
+    #[inline]
+    async fn answer_one(&mut self, door: &RespDoor, policy: &Arc<Policy>, place: Range<usize>) -> Ended {
+        let words = self.reader.words(&self.input[place]);
+        let Some(name) = words.get(0) else { return Ended::Not };
+        let command = command::named(name);
+        let mut ended = Ended::Not;
+        let mut step = Step { door, policy, session: &mut self.session };
+        let answered = match step.question(command, &words, &mut self.remembered) {
+            Ok(Some(question)) => {
+                self.alike.learn(command, &words, &question);
+                answer(&door.engine, policy, question, &mut self.out).await
+            }
+            Ok(None) => step.session(command, &words, &mut self.out).map(|after| ended = after.into()),
+            Err(fault) => Err(fault),
+        };
+        self.counts.count(command, answered.is_err());
+        if let Err(fault) = answered {
+            self.out.error(fault);
+        }
+        ended
     }
 
     /// Answers every whole command there is: so many at a time go to the store together.
@@ -346,6 +391,20 @@ enum Sent {
     NotTaken,
 }
 
+/// Lets every other connection that has something to read go first. Answers are then written one behind
+/// the other: a client with many connections is woken once for all of them and not once for each.
+async fn after_the_others() {
+    let mut is_first = true;
+    poll_fn(|context| {
+        if mem::take(&mut is_first) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
+}
+
 /// hot path: a client that reads costs one write and no timer.
 async fn send(stream: &mut Stream, bytes: &mut Vec<u8>, patience: Duration) -> io::Result<Sent> {
     if bytes.is_empty() {
@@ -427,120 +486,5 @@ impl Step<'_> {
 
     fn session(&mut self, command: Command, words: &Words<'_, '_>, out: &mut Out) -> Result<After, Fault> {
         self.session.answer(command, words, self.door, out)
-    }
-}
-
-/// Asks the engine, and writes what it says.
-#[inline]
-async fn answer(
-    engine: &Engine,
-    policy: &Arc<Policy>,
-    question: Question<'_>,
-    out: &mut Out,
-) -> Result<(), Fault> {
-    match question {
-        Question::Throttle { key, limit, cost, rounding } => {
-            let wants = [Want { by: By::Inline(&limit), key, cost, takes: &[] }];
-            let verdict = engine.decide_under(Arc::clone(policy), &Ask { wants: &wants }).await;
-            match (&verdict.answer, verdict.binding()) {
-                (Answer::Invalid(problem), _) => return Err(Fault::Ask(problem.clone())),
-                (_, Some(judged)) => out.five(throttle::five(&judged.decision, false, rounding)),
-                (_, None) => return Err(Fault::Bad("nothing was decided".into())),
-            }
-        }
-        Question::Check { by, cost, spends } => {
-            let wants = [by.want(cost, &[])];
-            let ask = Ask { wants: &wants };
-            let verdict = if spends {
-                engine.decide_under(Arc::clone(policy), &ask).await
-            } else {
-                engine.peek_under(Arc::clone(policy), &ask).await
-            };
-            if let Answer::Invalid(problem) = &verdict.answer {
-                return Err(Fault::Ask(problem.clone()));
-            }
-            out.verdict(&verdict, spends);
-        }
-        // Boxed: what is rare should not make what is frequent larger.
-        Question::Rare(rare) => Box::pin(answer_rare(engine, policy, rare, out)).await?,
-    }
-    Ok(())
-}
-
-async fn answer_rare(
-    engine: &Engine,
-    policy: &Arc<Policy>,
-    rare: Rare<'_>,
-    out: &mut Out,
-) -> Result<(), Fault> {
-    match rare {
-        Rare::Look { key, limit, rounding } => {
-            let wants = [Want { by: By::Inline(&limit), key, cost: Cost::ONE, takes: &[] }];
-            let verdict = engine.peek_under(Arc::clone(policy), &Ask { wants: &wants }).await;
-            match (&verdict.answer, verdict.binding()) {
-                (Answer::Invalid(problem), _) => return Err(Fault::Ask(problem.clone())),
-                (_, Some(judged)) => out.five(throttle::five(&judged.decision, true, rounding)),
-                (_, None) => return Err(Fault::Bad("nothing was decided".into())),
-            }
-        }
-        Rare::Return { key, limit, cost, rounding } => {
-            let want = Want { by: By::Inline(&limit), key, cost, takes: &[] };
-            out.five(give_back(engine, want, rounding).await?);
-        }
-        Rare::Closed { asked, quantity } => out.five(throttle::five_closed(&asked, quantity)),
-        Rare::Refund { by, cost, takes } => {
-            let wants = [by.want(cost, &takes)];
-            match engine.refund(&Ask { wants: &wants }).await {
-                RefundAnswer::Done(refunds) => out.refunded(&refunds),
-                RefundAnswer::NotDone { why } => return Err(Fault::Store(why)),
-                RefundAnswer::Invalid(problem) => return Err(Fault::Ask(problem)),
-            }
-        }
-        Rare::Forget { by } => {
-            let wants = [by.want(Cost::ONE, &[])];
-            forgotten(engine.forget(&Ask { wants: &wants }).await)?;
-            out.simple("OK");
-        }
-        Rare::Delete { keys, limit } => {
-            let want = |key| [Want { by: By::Inline(&limit), key, cost: Cost::ONE, takes: &[] }];
-            // All of them are looked at before the first is forgotten.
-            for key in &keys {
-                policy.matched(&Ask { wants: &want(key) }).map_err(Fault::Ask)?;
-            }
-            for key in &keys {
-                forgotten(engine.forget(&Ask { wants: &want(key) }).await)?;
-            }
-            out.integer(i64::try_from(keys.len()).unwrap_or(i64::MAX));
-        }
-        Rare::Inspect { key } => match inspect::in_words(engine, policy, key).await {
-            Ok(text) => out.bulk(text.as_bytes()),
-            Err(Answer::Invalid(problem)) => return Err(Fault::Ask(problem)),
-            Err(_) => return Err(Fault::Bad("nothing was decided".into())),
-        },
-    }
-    Ok(())
-}
-
-/// A negative quantity: so much comes back, as far as it is missing, whenever it was spent.
-async fn give_back(engine: &Engine, want: Want<'_>, rounding: Rounding) -> Result<[i64; 5], Fault> {
-    // A take that was never made, after every clock's end: none of it has flown back by itself.
-    let takes = [Take { at: Micros(EXACT_MAX), entry: 0 }];
-    let wants = [Want { takes: &takes, ..want }];
-    match engine.refund(&Ask { wants: &wants }).await {
-        RefundAnswer::Done(refunds) => match refunds.first() {
-            Some(refunded) => Ok(throttle::five_returned(refunded, rounding)),
-            None => Err(Fault::Bad("nothing was decided".into())),
-        },
-        RefundAnswer::NotDone { why } => Err(Fault::Store(why)),
-        RefundAnswer::Invalid(problem) => Err(Fault::Ask(problem)),
-    }
-}
-
-fn forgotten(result: Result<(), ForgetError>) -> Result<(), Fault> {
-    match result {
-        Ok(()) => Ok(()),
-        Err(ForgetError::Invalid(problem)) => Err(Fault::Ask(problem)),
-        Err(ForgetError::Store(error)) => Err(Fault::Store(error)),
-        Err(_) => Err(Fault::Bad("the store did not forget".into())),
     }
 }

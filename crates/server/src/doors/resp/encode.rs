@@ -127,13 +127,20 @@ impl Out {
         for number in numbers {
             line[at] = b':';
             at += 1;
-            if let small @ 0..=9 = number {
-                line[at] = b'0' + u8::try_from(small).unwrap_or(0);
-                at += 1;
-            } else {
-                let number = digits.format(number).as_bytes();
-                line[at..at + number.len()].copy_from_slice(number);
-                at += number.len();
+            match u8::try_from(number) {
+                Ok(small @ 0..=9) => {
+                    line[at] = b'0' + small;
+                    at += 1;
+                }
+                Ok(small @ 10..=99) => {
+                    line[at..at + 2].copy_from_slice(&[b'0' + small / 10, b'0' + small % 10]);
+                    at += 2;
+                }
+                _ => {
+                    let number = digits.format(number).as_bytes();
+                    line[at..at + number.len()].copy_from_slice(number);
+                    at += number.len();
+                }
             }
             line[at..at + 2].copy_from_slice(b"\r\n");
             at += 2;
@@ -280,5 +287,9 @@ mod tests {
         assert_eq!(out, format!("*5\r\n{}", format!(":{least}\r\n").repeat(5)));
         let out = written(Protocol::Resp2, |out| out.five([9, 10, most, 0, -1]));
         assert_eq!(out, format!("*5\r\n:9\r\n:10\r\n:{most}\r\n:0\r\n:-1\r\n"));
+        for number in -300..300 {
+            let out = written(Protocol::Resp2, |out| out.five([number; 5]));
+            assert_eq!(out, format!("*5\r\n{}", format!(":{number}\r\n").repeat(5)));
+        }
     }
 }

@@ -58,6 +58,12 @@ impl<'b> Words<'b, '_> {
         self.frame.get(start as usize..end as usize)
     }
 
+    /// The bytes before the word at a place, and those from its end on.
+    pub(super) fn around(&self, at: usize) -> Option<(&'b [u8], &'b [u8])> {
+        let Span { start, end } = *self.spans.get(at)?;
+        Some((self.frame.get(..start as usize)?, self.frame.get(end as usize..)?))
+    }
+
     /// The words from a place on.
     pub(super) fn from(&self, at: usize) -> impl Iterator<Item = &'b [u8]> {
         (at..self.len()).filter_map(|at| self.get(at))

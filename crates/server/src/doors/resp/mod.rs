@@ -3,10 +3,13 @@
 //! A codec of our own and no framework: a server reads two shapes and writes a handful, and what lies
 //! between a socket and a check is the greater part of what a check costs. In reading order: `frame` finds
 //! the words of a command, `command` makes a question of them (`throttle` is the arithmetic, `remembered`
-//! spares it), `session` and `about` answer what is no question, `encode` writes, `connection` is the life of
-//! one client.
+//! spares it), `answer` puts it to the engine, `alike` spares all of that for commands that differ only in
+//! their key; `session` and `about` answer what is no question, `encode` writes, `connection` is the life
+//! of one client.
 
 mod about;
+mod alike;
+mod answer;
 mod command;
 mod connection;
 mod encode;

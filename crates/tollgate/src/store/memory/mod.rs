@@ -8,11 +8,12 @@
 //! and limit share one overflow bucket instead.
 //!
 //! In reading order: `hash` makes a key 128 bits, `table` finds them, `shape` turns slots into
-//! the core's states, `logs` keeps what fits no slot, `shard` is one visit.
+//! the core's states, `logs` keeps what fits no slot, `shard` is one visit, `several` and `each` are many.
 //!
 //! Proved by: memory/tests, testkit::contract
 
 mod board;
+mod each;
 mod hash;
 mod logs;
 mod room;
@@ -38,13 +39,14 @@ use tollgate_core::decision::{Decision, Found, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Heard, Listener, Push};
-use tollgate_core::store::{Heartbeat, Reach, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
 
 use self::board::MemoryBoard;
 use self::hash::{KeyHash, KeyHasher};
 use self::room::Room;
 use self::shape::Shapes;
-use self::shard::{Shard, Visitor, refusal_for_want_of_room};
+use self::shard::{Rest, Shard, Visitor, refusal_for_want_of_room};
+use self::table::Table;
 use super::ears::Ears;
 use crate::clock::Clock;
 
@@ -82,7 +84,7 @@ pub struct MemoryStore {
     hasher: KeyHasher,
     clock: Clock,
     room: Room,
-    overflow: Mutex<Shard>,
+    overflow: Aligned,
     overflow_room: Room,
     overflowed: AtomicU64,
     sweeps: AtomicUsize,
@@ -93,7 +95,23 @@ pub struct MemoryStore {
 /// Its own cache lines, so that one shard's lock does not slow down its neighbour's.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Aligned(Mutex<Shard>);
+struct Aligned {
+    /// Beside the lock and not behind it, for those who only touch it.
+    table: Table,
+    rest: Mutex<Rest>,
+}
+
+impl Aligned {
+    /// A shard of at least `slots` slots.
+    fn new(slots: usize) -> Aligned {
+        Aligned { table: Table::new(slots), rest: Mutex::new(Rest::default()) }
+    }
+
+    #[inline]
+    fn lock(&self) -> Shard<'_> {
+        Shard { rest: self.rest.lock(), table: &self.table }
+    }
+}
 
 /// Settings of a [`MemoryStore`].
 #[derive(Debug, Clone)]
@@ -134,10 +152,16 @@ impl MemoryStore {
     #[inline(always)]
     #[expect(clippy::inline_always, reason = "see Taking")]
     fn take_one(&self, check: &Check<'_>) -> Decision {
-        let visitor = self.visitor(check);
+        self.take_visitor(&self.visitor(check))
+    }
+
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
+    fn take_visitor(&self, visitor: &Visitor<'_>) -> Decision {
+        let check = visitor.check;
         let mut shard = self.shard(visitor.hash).lock();
         if let Algorithm::TokenBucket(bucket) = check.algorithm
-            && let Some(Plain { left, is_spent, was_full }) = shard.take_plain(&visitor, bucket)
+            && let Some(Plain { left, is_spent, was_full }) = shard.take_plain(visitor, bucket)
         {
             drop(shard);
             // A bucket that had filled up counts as absent, swept or not.
@@ -148,11 +172,11 @@ impl MemoryStore {
                 left.when_refused(bucket, check.cost, found)
             };
         }
-        self.take_any(shard, &visitor)
+        self.take_any(shard, visitor)
     }
 
     #[inline(never)]
-    fn take_any(&self, mut shard: MutexGuard<'_, Shard>, visitor: &Visitor<'_>) -> Decision {
+    fn take_any(&self, mut shard: Shard<'_>, visitor: &Visitor<'_>) -> Decision {
         let taken = shard.take(visitor, &self.room);
         drop(shard);
         taken.map_or_else(|| self.take_overflow(visitor.check), |(decision, _)| decision)
@@ -194,7 +218,7 @@ impl MemoryStore {
     fn sweep(&self) {
         let turn = self.sweeps.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let now = self.clock.now();
-        self.shards[turn].0.lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
+        self.shards[turn].lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
     }
 
     #[inline]
@@ -209,8 +233,8 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
-        &self.shards[self.shard_of(hash)].0
+    fn shard(&self, hash: KeyHash) -> &Aligned {
+        &self.shards[self.shard_of(hash)]
     }
 
     /// By the bits that slots do not keep. The number of shards is a power of two.
@@ -219,8 +243,8 @@ impl MemoryStore {
         (hash.second >> 48) as usize & (self.shards.len() - 1)
     }
 
-    fn lock(&self, shard: usize) -> MutexGuard<'_, Shard> {
-        self.shards[shard].0.lock()
+    fn lock(&self, shard: usize) -> Shard<'_> {
+        self.shards[shard].lock()
     }
 }
 
@@ -269,11 +293,11 @@ impl Builder {
         let shards = shards.map_or(usual.max(least), to_usize);
         let slots = slots_for(max_keys).div_ceil(shards);
         MemoryStore {
-            shards: (0..shards).map(|_| Aligned(Mutex::new(Shard::new(slots)))).collect(),
+            shards: (0..shards).map(|_| Aligned::new(slots)).collect(),
             hasher: KeyHasher::random(),
             clock,
             room: Room::new(max_keys, log_bytes_max),
-            overflow: Mutex::new(Shard::new(slots_for(OVERFLOW_KEYS))),
+            overflow: Aligned::new(slots_for(OVERFLOW_KEYS)),
             overflow_room: Room::new(OVERFLOW_KEYS, log_bytes_max / 8),
             overflowed: AtomicU64::new(0),
             sweeps: AtomicUsize::new(0),
@@ -318,6 +342,16 @@ impl Store for MemoryStore {
     #[inline]
     fn take(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Few<Decision>, StoreError>> + Send {
         Taking { store: self, checks }
+    }
+
+    #[inline]
+    fn take_each<'c>(
+        &self,
+        checks: impl Iterator<Item = Check<'c>> + Clone,
+        each: impl FnMut(&Decision),
+    ) -> AtOnce {
+        self.take_all(checks, each);
+        AtOnce::Done
     }
 
     async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {

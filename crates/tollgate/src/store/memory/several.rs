@@ -5,7 +5,6 @@
 //! because two of them may meet in one overflow bucket; the first refusal undoes them, backwards,
 //! before any lock is let go.
 
-use super::MutexGuard;
 use tollgate_core::check::Check;
 use tollgate_core::decision::{Decision, Outcome};
 use tollgate_core::few::Few;
@@ -53,8 +52,8 @@ struct Locked<'a> {
     store: &'a MemoryStore,
     hashes: Vec<KeyHash>,
     shards: Vec<usize>,
-    guards: Vec<MutexGuard<'a, Shard>>,
-    overflow: Option<MutexGuard<'a, Shard>>,
+    guards: Vec<Shard<'a>>,
+    overflow: Option<Shard<'a>>,
     now: Micros,
 }
 
@@ -132,13 +131,13 @@ impl<'a> Locked<'a> {
         Visitor { hash, check, now: self.now, clock: &self.store.clock }
     }
 
-    fn own(&mut self, at: usize) -> &mut Shard {
+    fn own(&mut self, at: usize) -> &mut Shard<'a> {
         let shard = self.store.shard_of(self.hashes[at]);
         let at = self.shards.binary_search(&shard).expect("every check's shard was locked");
         &mut self.guards[at]
     }
 
-    fn overflow(&mut self) -> &mut Shard {
+    fn overflow(&mut self) -> &mut Shard<'a> {
         self.overflow.get_or_insert_with(|| self.store.overflow.lock())
     }
 }

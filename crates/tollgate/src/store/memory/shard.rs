@@ -10,6 +10,7 @@ use tollgate_core::check::Check;
 use tollgate_core::decision::{Decision, Found, Outcome, Refunded, Step, Take, Verb};
 use tollgate_core::units::{Cost, Micros};
 
+use super::MutexGuard;
 use super::hash::KeyHash;
 use super::logs::Logs;
 use super::room::Room;
@@ -23,13 +24,19 @@ const SWEEP_PER_NEWCOMER: usize = 1;
 /// Groups looked at for a newcomer who finds no room.
 const SWEEP_AT_BOUND: usize = 4;
 
-/// The states behind one lock.
-#[derive(Debug)]
-pub(super) struct Shard {
-    table: Table,
+/// What one lock protects beside the table.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
     shapes: Shapes,
     cursor: usize,
     logs: Logs,
+}
+
+/// A shard, by whoever holds its lock: only they may change the table.
+#[derive(Debug)]
+pub(super) struct Shard<'a> {
+    pub(super) table: &'a Table,
+    pub(super) rest: MutexGuard<'a, Rest>,
 }
 
 /// One check on its way through a shard.
@@ -68,12 +75,7 @@ impl Visitor<'_> {
     }
 }
 
-impl Shard {
-    /// A shard of at least `slots` slots.
-    pub(super) fn new(slots: usize) -> Shard {
-        Shard { table: Table::new(slots), shapes: Shapes::default(), cursor: 0, logs: Logs::default() }
-    }
-
+impl Shard<'_> {
     /// [`Shard::take`] for the most frequent case, with nothing to undo: a bucket that is there, and
     /// was written under the limit it is asked for. `None`, and nothing done, if it is not.
     ///
@@ -82,7 +84,7 @@ impl Shard {
     pub(super) fn take_plain(&mut self, visitor: &Visitor<'_>, bucket: &TokenBucket) -> Option<Plain> {
         let slot = self.table.find(visitor.hash)?;
         let Slot { shape, anchor, word: units } = self.table.read(slot);
-        let Shape::TokenBucket(under) = *self.shapes.shape(shape) else { return None };
+        let Shape::TokenBucket(under) = *self.rest.shapes.shape(shape) else { return None };
         let last_refill = Micros(anchor);
         let now = visitor.now_since(last_refill);
         let state = token_bucket::State { units, last_refill, under };
@@ -97,9 +99,9 @@ impl Shard {
     pub(super) fn take(&mut self, visitor: &Visitor<'_>, room: &Room) -> Option<(Decision, Undo)> {
         let Check { algorithm, cost, .. } = visitor.check;
         if let Algorithm::SlidingLog(sliding) = algorithm {
-            return self.logs.take(visitor, sliding, room).or_else(|| {
+            return self.rest.logs.take(visitor, sliding, room).or_else(|| {
                 self.sweep(SWEEP_AT_BOUND, visitor.now, room);
-                self.logs.take(visitor, sliding, room)
+                self.rest.logs.take(visitor, sliding, room)
             });
         }
         let Some(slot) = self.table.find(visitor.hash) else {
@@ -135,7 +137,7 @@ impl Shard {
             return None;
         }
         let Held { shape, anchor, word } = spend;
-        let shape = self.shapes.acquire(shape);
+        let shape = self.rest.shapes.acquire(shape);
         let slot = self
             .table
             .insert(hash, Slot { shape, anchor: anchor.0, word })
@@ -147,9 +149,9 @@ impl Shard {
     pub(super) fn peek(&mut self, visitor: &Visitor<'_>, room: &Room) -> Option<Decision> {
         let Check { algorithm, cost, .. } = visitor.check;
         if let Algorithm::SlidingLog(sliding) = algorithm {
-            return self.logs.peek(visitor, sliding, room).or_else(|| {
+            return self.rest.logs.peek(visitor, sliding, room).or_else(|| {
                 self.sweep(SWEEP_AT_BOUND, visitor.now, room);
-                self.logs.peek(visitor, sliding, room)
+                self.rest.logs.peek(visitor, sliding, room)
             });
         }
         let Some(slot) = self.table.find(visitor.hash) else {
@@ -181,7 +183,7 @@ impl Shard {
             Undo::Remove { slot } => self.remove(slot, room),
             Undo::Log { take, cost } => {
                 if let Algorithm::SlidingLog(sliding) = visitor.check.algorithm {
-                    self.logs.refund(visitor, sliding, cost, take, room);
+                    self.rest.logs.refund(visitor, sliding, cost, take, room);
                 }
             }
         }
@@ -191,7 +193,7 @@ impl Shard {
     pub(super) fn refund(&mut self, visitor: &Visitor<'_>, take: Take, room: &Room) -> Refunded {
         let Check { algorithm, cost, .. } = visitor.check;
         if let Algorithm::SlidingLog(sliding) = algorithm {
-            return self.logs.refund(visitor, sliding, *cost, take, room);
+            return self.rest.logs.refund(visitor, sliding, *cost, take, room);
         }
         let found = self.table.find(visitor.hash).map(|slot| (slot, self.held(slot)));
         let now = found.map_or(visitor.now, |(_, (_, held))| visitor.now_since(held.anchor));
@@ -210,20 +212,20 @@ impl Shard {
         if let Some(slot) = self.table.find(hash) {
             self.remove(slot, room);
         }
-        self.logs.forget(hash, room);
+        self.rest.logs.forget(hash, room);
     }
 
     /// Looks at the next `groups` groups, and at as many logs as slots, and forgets what is whole again.
     pub(super) fn sweep(&mut self, groups: usize, now: Micros, room: &Room) {
         for _ in 0..groups.min(self.table.groups()) {
-            for slot in self.table.taken(self.cursor) {
+            for slot in self.table.taken(self.rest.cursor) {
                 if self.held(slot).1.is_whole(now) {
                     self.remove(slot, room);
                 }
             }
-            self.cursor = self.table.after(self.cursor);
+            self.rest.cursor = self.table.after(self.rest.cursor);
         }
-        self.logs.sweep(groups * GROUP, now, room);
+        self.rest.logs.sweep(groups * GROUP, now, room);
     }
 
     fn has_room(&self, room: &Room) -> bool {
@@ -233,18 +235,18 @@ impl Shard {
     #[inline]
     fn held(&self, slot: usize) -> (u16, Held) {
         let Slot { shape, anchor, word } = self.table.read(slot);
-        (shape, Held { shape: *self.shapes.shape(shape), anchor: Micros(anchor), word })
+        (shape, Held { shape: *self.rest.shapes.shape(shape), anchor: Micros(anchor), word })
     }
 
     /// Replaces `old`, which was written under shape number `id`.
     #[inline]
     fn write(&mut self, slot: usize, id: u16, old: &Held, new: &Held) {
-        let shape = if new.shape == old.shape { id } else { self.shapes.replace(id, new.shape) };
+        let shape = if new.shape == old.shape { id } else { self.rest.shapes.replace(id, new.shape) };
         self.table.write(slot, Slot { shape, anchor: new.anchor.0, word: new.word });
     }
 
     fn remove(&mut self, slot: usize, room: &Room) {
-        self.shapes.release(self.table.read(slot).shape);
+        self.rest.shapes.release(self.table.read(slot).shape);
         self.table.remove(slot);
         room.give_key();
     }

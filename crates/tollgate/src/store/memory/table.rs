@@ -7,7 +7,14 @@
 //! has been churned for a year is searched as fast as a new one. A growing map would stop all
 //! callers of a shard while it copies; zeroed memory that nobody touches costs nothing instead.
 //!
+//! A table belongs to whoever holds its shard's lock. Its words are atomics all the same, plain loads and
+//! stores to a processor, so that [`Table::touch`] may read one without the lock to have it fetched.
+//!
 //! Proved by: tests/table.rs
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use zerocopy::FromZeros as _;
 
 use super::hash::KeyHash;
 
@@ -33,12 +40,12 @@ pub(super) struct Table {
     /// Per group, from `base` on: a word with seven tags (0 is empty) and the count of those who
     /// went on, three words that stay empty, and seven slots of four words. Tags beside their
     /// slots cost one address translation per search, which is what large tables wait for.
-    words: Box<[u64]>,
+    words: Vec<AtomicU64>,
     /// Aligns groups to cache lines, so that no slot lies across two.
     base: usize,
     groups: usize,
     /// How many slots are taken.
-    taken: usize,
+    taken: AtomicUsize,
 }
 
 /// What one slot holds.
@@ -56,10 +63,11 @@ impl Table {
     /// A table with at least `slots` slots.
     pub(super) fn new(slots: usize) -> Table {
         let groups = slots.div_ceil(GROUP).max(1);
-        // `vec![0; n]` is zeroed by the system, page by page as it is touched.
-        let words = vec![0_u64; groups * GROUP_WORDS + LINE_WORDS].into_boxed_slice();
+        // Zeroed by the system, page by page as it is touched.
+        let words = AtomicU64::new_vec_zeroed(groups * GROUP_WORDS + LINE_WORDS)
+            .expect("as much memory as the bounds of the store ask for");
         let base = words.as_ptr().addr().wrapping_neg() % 64 / 8;
-        Table { words, base, groups, taken: 0 }
+        Table { words, base, groups, taken: AtomicUsize::new(0) }
     }
 
     /// How many groups there are.
@@ -69,7 +77,7 @@ impl Table {
 
     /// Whether every slot is taken.
     pub(super) fn is_full(&self) -> bool {
-        self.taken == self.groups * GROUP
+        self.taken.load(Ordering::Relaxed) == self.groups * GROUP
     }
 
     /// Where a key lives, if it does.
@@ -105,21 +113,21 @@ impl Table {
     }
 
     /// Puts a key that is not here into the first free slot from its home on; `None` if all are taken.
-    pub(super) fn insert(&mut self, hash: KeyHash, slot: Slot) -> Option<usize> {
+    pub(super) fn insert(&self, hash: KeyHash, slot: Slot) -> Option<usize> {
         let home = self.home(hash.first);
         let mut group = home;
         for _ in 0..self.groups {
             let empty = zero_bytes(self.tags(group));
             if empty != 0 {
                 let byte = free_byte(empty, favourite(hash.first));
-                *self.tags_mut(group) |= tag(hash.first) << (8 * byte);
+                self.set_tags(group, self.tags(group) | tag(hash.first) << (8 * byte));
                 let at = number(group, byte);
-                let words = self.slot_mut(at);
-                words[0] = hash.first;
-                words[1] = low_48(hash.second) << 16;
+                let words = self.slot(at);
+                words[0].store(hash.first, Ordering::Relaxed);
+                words[1].store(low_48(hash.second) << 16, Ordering::Relaxed);
                 self.write(at, slot);
                 self.count_passers(home, group, 1);
-                self.taken += 1;
+                self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
                 return Some(at);
             }
             group = self.after(group);
@@ -128,31 +136,32 @@ impl Table {
     }
 
     /// Empties a slot.
-    pub(super) fn remove(&mut self, slot: usize) {
-        let home = self.home(self.slot(slot)[0]);
-        let group = slot / (GROUP + 1);
-        *self.tags_mut(group) &= !(0xff << (8 * (slot % (GROUP + 1) - 1)));
+    pub(super) fn remove(&self, slot: usize) {
+        let first = &self.slot(slot)[0];
+        let home = self.home(first.load(Ordering::Relaxed));
         // So that nobody takes it for their favourite slot. No hash is zero.
-        self.slot_mut(slot)[0] = 0;
+        first.store(0, Ordering::Relaxed);
+        let group = slot / (GROUP + 1);
+        self.set_tags(group, self.tags(group) & !(0xff << (8 * (slot % (GROUP + 1) - 1))));
         self.count_passers(home, group, -1);
-        self.taken -= 1;
+        self.taken.store(self.taken.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
     }
 
     /// What a slot holds.
     #[inline]
     pub(super) fn read(&self, slot: usize) -> Slot {
-        let words = self.slot(slot);
+        let [_, second, anchor, word] = self.slot(slot).each_ref().map(|word| word.load(Ordering::Relaxed));
         #[expect(clippy::cast_possible_truncation, reason = "the lower 16 bits are the shape")]
-        Slot { shape: words[1] as u16, anchor: words[2], word: words[3] }
+        Slot { shape: second as u16, anchor, word }
     }
 
     /// Replaces what a slot holds.
     #[inline]
-    pub(super) fn write(&mut self, slot: usize, Slot { shape, anchor, word }: Slot) {
-        let words = self.slot_mut(slot);
-        words[1] = words[1] & !0xffff | u64::from(shape);
-        words[2] = anchor;
-        words[3] = word;
+    pub(super) fn write(&self, slot: usize, Slot { shape, anchor, word }: Slot) {
+        let words = self.slot(slot);
+        words[1].store(words[1].load(Ordering::Relaxed) & !0xffff | u64::from(shape), Ordering::Relaxed);
+        words[2].store(anchor, Ordering::Relaxed);
+        words[3].store(word, Ordering::Relaxed);
     }
 
     /// The taken slots of one group.
@@ -167,21 +176,14 @@ impl Table {
         if group + 1 == self.groups { 0 } else { group + 1 }
     }
 
-    /// Spreads a hash evenly over any number of groups.
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the quotient is below the number of groups")]
-    fn home(&self, first: u64) -> usize {
-        ((u128::from(first) * self.groups as u128) >> 64) as usize
-    }
-
     /// Counts one entry more, or one less, in every group between its home and its place.
-    fn count_passers(&mut self, home: usize, place: usize, change: i64) {
+    fn count_passers(&self, home: usize, place: usize, change: i64) {
         let mut group = home;
         while group != place {
             let count = self.tags(group) >> COUNT_SHIFT;
             if count < COUNT_MAX {
                 let count = count.saturating_add_signed(change);
-                *self.tags_mut(group) = self.tags(group) & TAGS | count << COUNT_SHIFT;
+                self.set_tags(group, self.tags(group) & TAGS | count << COUNT_SHIFT);
             }
             group = self.after(group);
         }
@@ -189,40 +191,44 @@ impl Table {
 
     #[cfg(test)]
     pub(super) fn is_pristine(&self) -> bool {
-        self.taken == 0 && (0..self.groups).all(|group| self.tags(group) == 0)
+        self.taken.load(Ordering::Relaxed) == 0 && (0..self.groups()).all(|group| self.tags(group) == 0)
     }
 
     #[inline]
     fn holds(&self, slot: usize, hash: KeyHash) -> bool {
-        let words = self.slot(slot);
-        words[0] == hash.first && words[1] >> 16 == low_48(hash.second)
+        let [first, second, ..] = self.slot(slot);
+        first.load(Ordering::Relaxed) == hash.first
+            && second.load(Ordering::Relaxed) >> 16 == low_48(hash.second)
     }
 
     #[inline]
     fn tags(&self, group: usize) -> u64 {
-        self.words[self.base + group * GROUP_WORDS]
+        self.words[self.base + group * GROUP_WORDS].load(Ordering::Relaxed)
     }
 
-    #[inline]
-    fn tags_mut(&mut self, group: usize) -> &mut u64 {
-        &mut self.words[self.base + group * GROUP_WORDS]
+    fn set_tags(&self, group: usize, tags: u64) {
+        self.words[self.base + group * GROUP_WORDS].store(tags, Ordering::Relaxed);
     }
 
+    /// Reads where a key most likely lives, so that its visitor need not wait for the memory. What is read
+    /// says nothing: somebody may be writing it.
     #[inline]
-    fn slot(&self, slot: usize) -> &[u64; WORDS] {
-        self.words[self.at(slot)..].first_chunk().expect("every slot lies within the words")
+    pub(super) fn touch(&self, hash: KeyHash) -> u64 {
+        let [first, ..] = self.slot(number(self.home(hash.first), favourite(hash.first)));
+        first.load(Ordering::Relaxed)
     }
 
+    /// Spreads a hash evenly over any number of groups.
     #[inline]
-    fn slot_mut(&mut self, slot: usize) -> &mut [u64; WORDS] {
-        let at = self.at(slot);
-        self.words[at..].first_chunk_mut().expect("every slot lies within the words")
+    #[expect(clippy::cast_possible_truncation, reason = "the quotient is below the number of groups")]
+    fn home(&self, first: u64) -> usize {
+        ((u128::from(first) * self.groups as u128) >> 64) as usize
     }
 
     /// Slots are numbered by eights, of which the first is never used: their place is one product.
     #[inline]
-    fn at(&self, slot: usize) -> usize {
-        self.base + slot * WORDS
+    fn slot(&self, slot: usize) -> &[AtomicU64; WORDS] {
+        self.words[self.base + slot * WORDS..].first_chunk().expect("every slot lies within the words")
     }
 }
 

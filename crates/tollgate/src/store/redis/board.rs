@@ -48,7 +48,7 @@ impl RedisStore {
             bytes_most.as_bytes(),
         ];
         let request = |called: Called<'_>| call_on_two(called, &words);
-        match self.call(&spot, self.scripts.post(), request).await? {
+        match self.call(&spot, self.shared.scripts.post(), request).await? {
             Reply::Integer(0) => Ok(Post::Done),
             Reply::Integer(1) => Ok(Post::Full),
             Reply::Error(message) => Err(answered(&message)),

@@ -9,7 +9,6 @@ use tollgate_core::store::{ErrorClass, StoreError};
 
 use super::RedisStore;
 use super::classify::{class_of, is_for_want_of_functions};
-use super::link::Link;
 use super::node::Spot;
 use super::scripts::{Called, Entry};
 use super::wire::{self, Reply};
@@ -64,104 +63,118 @@ impl Functions {
     }
 }
 
-/// What came of calling a function.
-enum ByFunction {
-    /// An answer.
-    Answered(Reply),
-    /// Nothing ran, and this ask must go out as a script.
-    Lost,
-    /// Nothing ran, and Redis says why no ask will.
-    Refused(String),
+/// One call under way: how it goes out next, and what its answers say about that.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    way: Way,
+    /// Whether what it calls goes out with it.
+    loads: bool,
+    heals: usize,
+    /// Why Redis lets us call no functions.
+    refused: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Function,
+    Script,
+}
+
+impl Attempt {
+    /// A call that has not gone out yet.
+    pub(super) fn new(functions: &Functions) -> Attempt {
+        let way = if functions.are_tried() { Way::Function } else { Way::Script };
+        Attempt { way, loads: false, heals: 0, refused: None }
+    }
+
+    /// Appends the call, after what it needs where that was lost; says how many replies it makes.
+    ///
+    /// Both in one write: as two trips, a loop of `SCRIPT FLUSH` or `FUNCTION FLUSH` could starve them.
+    pub(super) fn write(
+        &self,
+        entry: Entry<'_>,
+        out: &mut Vec<u8>,
+        call: impl FnOnce(Called<'_>, &mut Vec<u8>),
+    ) -> u8 {
+        let called = match self.way {
+            Way::Function => Called::Function(entry.function),
+            Way::Script => Called::Script(&entry.script.sha),
+        };
+        match self.way {
+            _ if !self.loads => {}
+            Way::Function => {
+                let load = [&b"FUNCTION"[..], b"LOAD", b"REPLACE", entry.library.as_bytes()];
+                wire::command(out, load.into_iter());
+            }
+            Way::Script => {
+                wire::command(out, [&b"SCRIPT"[..], b"LOAD", entry.script.text.as_bytes()].into_iter());
+            }
+        }
+        call(called, out);
+        1 + u8::from(self.loads)
+    }
+
+    /// Whether this answer proves that nothing ran, and the call is to go out again.
+    pub(super) fn is_to_go_again(&mut self, reply: &Reply, entry: Entry<'_>, functions: &Functions) -> bool {
+        let is_lost = is_error(reply, ErrorClass::NoScript);
+        match (self.way, reply) {
+            // To load a library is to write, and looking must work where nothing may be written. And who
+            // flushes functions in a loop perhaps does not flush scripts.
+            (Way::Function, _) if is_lost && (entry.only_looks || self.heals == HEALS_MAX) => {
+                self.by_script()
+            }
+            (_, _) if is_lost && self.heals < HEALS_MAX => {
+                self.heals += 1;
+                self.loads = true;
+                true
+            }
+            (Way::Function, Reply::Error(why)) if is_for_want_of_functions(why) => {
+                self.refused = Some(why.clone());
+                self.by_script()
+            }
+            (Way::Function, Reply::Error(_)) => false,
+            (Way::Function, _) => {
+                functions.answered();
+                false
+            }
+            (Way::Script, _) => {
+                // A user that may do neither is told so, and functions are tried again with the next ask.
+                if let Some(why) = self.refused.take_if(|_| !is_error(reply, ErrorClass::NoPermission)) {
+                    functions.refused(&why);
+                }
+                false
+            }
+        }
+    }
+
+    fn by_script(&mut self) -> bool {
+        (self.way, self.loads, self.heals) = (Way::Script, false, 0);
+        true
+    }
 }
 
 impl RedisStore {
     /// Calls an entry.
     ///
-    /// hot path: the request is written out once, and again only where nothing ran.
+    /// The request is written out once, and again only where nothing ran.
     pub(super) async fn call(
         &self,
         spot: &Spot,
         entry: Entry<'_>,
         request: impl Fn(Called<'_>) -> Vec<u8> + Send + Sync,
     ) -> Result<Reply, StoreError> {
-        let link = &spot.link;
         let functions = &self.shared.functions;
-        let mut refused = None;
-        if functions.are_tried() {
-            match self.by_function(link, entry, &request).await? {
-                ByFunction::Answered(reply) => {
-                    if !matches!(reply, Reply::Error(_)) {
-                        functions.answered();
-                    }
-                    return Ok(reply);
-                }
-                ByFunction::Lost => {}
-                ByFunction::Refused(why) => refused = Some(why),
+        let mut attempt = Attempt::new(functions);
+        loop {
+            let mut bytes = Vec::new();
+            let write = |called: Called<'_>, out: &mut Vec<u8>| out.append(&mut request(called));
+            let replies = attempt.write(entry, &mut bytes, write);
+            let reply = spot.link.call(bytes, replies).await?;
+            if !attempt.is_to_go_again(&reply, entry, functions) {
+                return Ok(reply);
             }
         }
-        let reply = by_script(link, entry, &request).await?;
-        if let Some(why) = refused
-            && !is_error(&reply, ErrorClass::NoPermission)
-        {
-            // A user that may do neither is told so, and functions are tried again with the next ask.
-            functions.refused(&why);
-        }
-        Ok(reply)
     }
-
-    async fn by_function(
-        &self,
-        link: &Link,
-        entry: Entry<'_>,
-        request: &(impl Fn(Called<'_>) -> Vec<u8> + Send + Sync),
-    ) -> Result<ByFunction, StoreError> {
-        let again = || request(Called::Function(entry.function));
-        let mut reply = link.call(again(), 1).await?;
-        for _ in 0..HEALS_MAX {
-            match reply {
-                // To load a library is to write, and looking must work where nothing may be written.
-                _ if is_lost(&reply) && entry.only_looks => return Ok(ByFunction::Lost),
-                _ if is_lost(&reply) => {
-                    let load = [&b"FUNCTION"[..], b"LOAD", b"REPLACE", self.scripts.library.text.as_bytes()];
-                    reply = link.call(after_loading(&load, &again()), 2).await?;
-                }
-                Reply::Error(why) if is_for_want_of_functions(&why) => return Ok(ByFunction::Refused(why)),
-                _ => break,
-            }
-        }
-        // Somebody flushes functions in a loop: perhaps not scripts.
-        Ok(if is_lost(&reply) { ByFunction::Lost } else { ByFunction::Answered(reply) })
-    }
-}
-
-async fn by_script(
-    link: &Link,
-    entry: Entry<'_>,
-    request: &(impl Fn(Called<'_>) -> Vec<u8> + Send + Sync),
-) -> Result<Reply, StoreError> {
-    let again = || request(Called::Script(&entry.script.sha));
-    let mut reply = link.call(again(), 1).await?;
-    for _ in 0..HEALS_MAX {
-        if !is_lost(&reply) {
-            break;
-        }
-        let load = [&b"SCRIPT"[..], b"LOAD", entry.script.text.as_bytes()];
-        reply = link.call(after_loading(&load, &again()), 2).await?;
-    }
-    Ok(reply)
-}
-
-/// Both in one write: as two trips, a loop of `SCRIPT FLUSH` or `FUNCTION FLUSH` could starve them.
-fn after_loading(load: &[&[u8]], request: &[u8]) -> Vec<u8> {
-    let text = load.iter().map(|word| word.len() + 16).sum::<usize>();
-    let mut both = Vec::with_capacity(text + request.len());
-    wire::command(&mut both, load.iter().copied());
-    both.extend_from_slice(request);
-    both
-}
-
-fn is_lost(reply: &Reply) -> bool {
-    is_error(reply, ErrorClass::NoScript)
 }
 
 fn is_error(reply: &Reply, class: ErrorClass) -> bool {

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::url::RedisUrl;
 
+/// Checks in one call at most: for some 300 µs of them Redis answers nobody else.
+pub const BATCH_MAX: usize = 128;
+
 /// The settings of a Redis store, under the names the configuration has for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisConfig {
@@ -33,6 +36,14 @@ pub struct RedisConfig {
     /// Call functions of a library that Redis keeps, which is cheaper than running scripts. Where Redis
     /// does not let us, asks go out as scripts all the same.
     pub functions: bool,
+    /// Let takes that arrive while others are in flight travel together. Without, each is sent by itself, at
+    /// once.
+    pub batch: bool,
+    /// How many checks travel together at most, up to [`BATCH_MAX`].
+    pub batch_max: usize,
+    /// How long a take waits for those in flight, to travel with others. A Redis that takes longer to answer is
+    /// slow, and waiting for it first would double what it costs.
+    pub batch_wait: Duration,
     /// A PEM file with the certificate authorities to trust instead of the public ones.
     pub tls_ca: Option<PathBuf>,
     /// PEM files with a client certificate and its key, for mutual TLS.
@@ -56,6 +67,9 @@ impl RedisConfig {
             layout: Layout::Packed,
             client_time: false,
             functions: true,
+            batch: true,
+            batch_max: BATCH_MAX,
+            batch_wait: Duration::from_millis(2),
             tls_ca: None,
             tls_client: None,
         }

@@ -6,6 +6,8 @@
 //!   queue in order. A caller that gave up leaves its place behind, so a late reply is swallowed
 //!   there and can never answer somebody else.
 //! - A request whose caller has gone before it was written is not written.
+//! - Takes go out at once while none is in flight. Those that arrive meanwhile wait for its answer, but
+//!   no longer than `batch_wait`, and then travel together (`batch.rs`).
 //! - A connection is given up when its oldest request waits longer than `read_timeout`, when
 //!   several callers in a row have given up, or when the server says that it is not a primary.
 //! - What was unanswered then is lost, never sent again: it may have been spent.
@@ -13,6 +15,7 @@
 //!   Once a dial has failed they are refused at once, until one succeeds.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,21 +25,23 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
-use tollgate_core::store::{ErrorClass, StoreError};
+use tollgate_core::store::StoreError;
 
+use super::RedisSetupError;
+use super::anchor::Anchor;
+use super::batch::{Sizes, Told, Waiting};
 use super::call::Functions;
-use super::classify::{answered, class_of, is_fatal};
 use super::config::RedisConfig;
 use super::dial::Stream;
+use super::line::Line;
 use super::node::Server;
+use super::part::Part;
+use super::scripts::Scripts;
 use super::tls::Tls;
-use super::wire::{Reply, take_reply};
+use super::wire::Reply;
 
 /// Requests that may wait to be written, and as many again that may wait for their answer.
-const QUEUE_MAX: usize = 4096;
-
-/// Callers in a row that may give up before the connection is.
-const LATE_MAX: u32 = 10;
+pub(super) const QUEUE_MAX: usize = 4096;
 
 /// The longest pause between two dials.
 const BACKOFF_MAX: Duration = Duration::from_millis(250);
@@ -57,10 +62,29 @@ pub(super) struct Shared {
     pub tls: Arc<Tls>,
     /// Whether asks go out as calls of functions.
     pub functions: Functions,
+    /// All the Lua.
+    pub scripts: Scripts,
+    /// How many asks went out together.
+    pub sizes: Sizes,
     /// Dials that succeeded.
     pub dials: AtomicU64,
     /// Dials that failed.
     pub dial_errors: AtomicU64,
+}
+
+impl Shared {
+    /// For the Redis that `config` names.
+    pub(super) fn new(config: RedisConfig) -> Result<Shared, RedisSetupError> {
+        Ok(Shared {
+            tls: Arc::new(Tls::new(&config)?),
+            functions: Functions::new(config.functions),
+            scripts: Scripts::new(config.layout),
+            sizes: Sizes::default(),
+            dials: AtomicU64::new(0),
+            dial_errors: AtomicU64::new(0),
+            config,
+        })
+    }
 }
 
 /// A handle to one connection and its task.
@@ -79,21 +103,13 @@ struct Status {
     unanswered: AtomicU64,
 }
 
-/// Bytes to write, and whom to tell: the last of its replies, or why that one failed.
+/// What is asked of a connection.
 #[derive(Debug)]
-struct Request {
-    bytes: Vec<u8>,
-    replies: u8,
-    done: oneshot::Sender<Result<Reply, StoreError>>,
-}
-
-/// A request that was written.
-struct Unanswered {
-    replies: u8,
-    /// The first failure among its replies but the last.
-    failed: Option<Reply>,
-    since: Instant,
-    done: oneshot::Sender<Result<Reply, StoreError>>,
+pub(super) enum Request {
+    /// Bytes to write, and whom to tell: the last of their replies, or why that one failed.
+    Call { bytes: Vec<u8>, replies: u8, done: oneshot::Sender<Result<Reply, StoreError>> },
+    /// An ask, which may travel with others.
+    Take(Waiting),
 }
 
 impl Link {
@@ -123,22 +139,39 @@ impl Link {
     /// Sends `bytes`, a pipeline of `replies` commands, and waits for the last one's reply; where that
     /// is a lost script or function, for what an earlier one says about it.
     pub(super) async fn call(&self, bytes: Vec<u8>, replies: u8) -> Result<Reply, StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.queue(Request::Call { bytes, replies, done })?;
+        answer.await.unwrap_or_else(|_| Err(given_up()))
+    }
+
+    /// Asks, alone or with others that wait, and waits for the answer.
+    ///
+    /// hot path: no lock, no clock; the ask is written once, by the connection's own task.
+    pub(super) async fn take(&self, part: Part) -> Result<Told, StoreError> {
+        let (done, answer) = oneshot::channel();
+        self.queue(Request::Take(Waiting { part, done }))?;
+        answer.await.unwrap_or_else(|_| Err(given_up()))
+    }
+
+    fn queue(&self, request: Request) -> Result<(), StoreError> {
         if self.status.is_down.load(Ordering::Acquire)
             && let Some(error) = self.status.down.lock().clone()
         {
             return Err(error);
         }
-        let (done, answer) = oneshot::channel();
-        self.queue.try_send(Request { bytes, replies, done }).map_err(|error| match error {
+        self.queue.try_send(request).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 StoreError::Unreachable { why: "too many requests wait already".into() }
             }
             mpsc::error::TrySendError::Closed(_) => {
                 StoreError::Unreachable { why: "its runtime has ended".into() }
             }
-        })?;
-        answer.await.unwrap_or_else(|_| Err(StoreError::Lost { why: "it was given up".into() }))
+        })
     }
+}
+
+fn given_up() -> StoreError {
+    StoreError::Lost { why: "it was given up".into() }
 }
 
 /// Dials, serves, and dials again, until every handle is gone.
@@ -149,6 +182,7 @@ async fn keep(
     status: Arc<Status>,
 ) {
     let mut failures: u32 = 0;
+    let mut waiting = VecDeque::new();
     loop {
         let dialled = {
             let _turn = server.dialling.acquire().await;
@@ -165,7 +199,7 @@ async fn keep(
                 status.up();
                 server.opened.notify_waiters();
                 let end = tokio::select! {
-                    end = serve(stream, &shared, &mut requests, &status) => end,
+                    end = serve(stream, &shared, &server.anchor, &mut requests, &mut waiting, &status) => end,
                     // What is unanswered is lost: an answer of a server that is no longer the one may never come.
                     () = server.moved(&endpoint) => End::Lost("another server was made the primary".to_owned()),
                 };
@@ -194,7 +228,7 @@ async fn keep(
         shared.dial_errors.fetch_add(1, Ordering::Relaxed);
         failures = failures.saturating_add(1);
         status.down(&error);
-        refuse_waiting(&mut requests, &error);
+        refuse_waiting(&mut requests, &mut waiting, &error);
         if requests.is_closed() && requests.is_empty() {
             return;
         }
@@ -214,9 +248,19 @@ pub(super) fn backoff(failures: u32, max_retries: u32) -> Duration {
 }
 
 /// Nothing was sent, so nothing was spent.
-fn refuse_waiting(requests: &mut mpsc::Receiver<Request>, error: &StoreError) {
+fn refuse_waiting(
+    requests: &mut mpsc::Receiver<Request>,
+    waiting: &mut VecDeque<Waiting>,
+    error: &StoreError,
+) {
+    for ask in waiting.drain(..) {
+        let _ = ask.done.send(Err(error.clone()));
+    }
     while let Ok(request) = requests.try_recv() {
-        let _ = request.done.send(Err(error.clone()));
+        match request {
+            Request::Call { done, .. } => drop(done.send(Err(error.clone()))),
+            Request::Take(ask) => drop(ask.done.send(Err(error.clone()))),
+        }
     }
 }
 
@@ -234,20 +278,39 @@ enum End {
 async fn serve(
     mut stream: Stream,
     shared: &Shared,
+    anchor: &Anchor,
     requests: &mut mpsc::Receiver<Request>,
+    waiting: &mut VecDeque<Waiting>,
     status: &Status,
 ) -> End {
-    let mut unanswered: VecDeque<Unanswered> = VecDeque::new();
     let mut input = BytesMut::with_capacity(16 * 1024);
-    let mut output = Vec::with_capacity(16 * 1024);
-    let mut late: u32 = 0;
-    let mut fatal: Option<StoreError> = None;
+    let mut line = Line::new(shared, anchor, waiting);
+    let (mut hold, mut hold_set) = (pin!(sleep(shared.config.batch_wait)), None);
     let mut watch = interval((shared.config.read_timeout / 4).max(Duration::from_millis(5)));
     watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
     let end = loop {
-        if let Some(error) = fatal.take_if(|_| unanswered.is_empty()) {
+        line.send_takes();
+        status.unanswered.store(line.unanswered() as u64, Ordering::Relaxed);
+        if !line.output.is_empty() {
+            let written = timeout(shared.config.write_timeout, async {
+                stream.write_all(&line.output).await?;
+                stream.flush().await
+            });
+            match written.await {
+                Ok(Ok(())) => line.output.clear(),
+                Ok(Err(error)) => break End::Lost(error.to_string()),
+                Err(_) => break End::Lost("a write was stuck".to_owned()),
+            }
+        }
+        if line.unanswered() == 0
+            && let Some(error) = line.fatal.take()
+        {
             break End::Left(error);
+        }
+        if let Some(until) = line.held_until.filter(|_| line.held_until != hold_set) {
+            hold.as_mut().reset(until);
+            hold_set = line.held_until;
         }
         tokio::select! {
             biased;
@@ -257,93 +320,29 @@ async fn serve(
                     Ok(_) => {}
                     Err(error) => break End::Lost(error.to_string()),
                 }
-                match deliver(&mut input, &mut unanswered, &mut late) {
-                    Ok(None) => {}
-                    Ok(Some(error)) => fatal = Some(error),
-                    Err(why) => break End::Lost(why),
-                }
-                status.unanswered.store(unanswered.len() as u64, Ordering::Relaxed);
-                if late >= LATE_MAX && fatal.is_none() {
-                    let why = format!("{late} answers in a row came too late");
-                    fatal = Some(StoreError::Unreachable { why: why.into() });
+                if let Err(why) = line.deliver(&mut input) {
+                    break End::Lost(why);
                 }
             }
-            request = requests.recv(), if fatal.is_none() && unanswered.len() < QUEUE_MAX => {
+            request = requests.recv(), if line.has_room() => {
                 let Some(request) = request else { break End::Unwanted };
-                output.clear();
-                enqueue(request, &mut output, &mut unanswered);
-                while let Ok(request) = requests.try_recv() {
-                    enqueue(request, &mut output, &mut unanswered);
-                    if unanswered.len() >= QUEUE_MAX {
-                        break;
-                    }
-                }
-                status.unanswered.store(unanswered.len() as u64, Ordering::Relaxed);
-                let written = timeout(shared.config.write_timeout, async {
-                    stream.write_all(&output).await?;
-                    stream.flush().await
-                });
-                match written.await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(error)) => break End::Lost(error.to_string()),
-                    Err(_) => break End::Lost("a write was stuck".to_owned()),
+                line.accept(request);
+                while line.has_room() && let Ok(request) = requests.try_recv() {
+                    line.accept(request);
                 }
             }
+            () = hold.as_mut(), if line.held_until.is_some() => line.held_until = None,
             _ = watch.tick() => {
-                let oldest = unanswered.front().map(|request| request.since.elapsed());
-                if oldest.is_some_and(|waited| waited > shared.config.read_timeout) {
+                if line.oldest().is_some_and(|waited| waited > shared.config.read_timeout) {
                     break End::Lost("no answer".to_owned());
                 }
             }
         }
     };
     if let End::Lost(why) = &end {
-        for request in unanswered {
-            let _ = request.done.send(Err(StoreError::Lost { why: why.clone().into() }));
-        }
+        line.lose(why);
     }
     end
-}
-
-/// Takes a request into the next write, unless its caller has gone.
-fn enqueue(request: Request, output: &mut Vec<u8>, unanswered: &mut VecDeque<Unanswered>) {
-    let Request { bytes, replies, done } = request;
-    if !done.is_closed() {
-        output.extend_from_slice(&bytes);
-        unanswered.push_back(Unanswered { replies, failed: None, since: Instant::now(), done });
-    }
-}
-
-/// Hands replies to those who wait, in order. Says why if one of them is the connection's last.
-fn deliver(
-    input: &mut BytesMut,
-    unanswered: &mut VecDeque<Unanswered>,
-    late: &mut u32,
-) -> Result<Option<StoreError>, String> {
-    let mut fatal = None;
-    while let Some(reply) = take_reply(input).map_err(|error| error.to_string())? {
-        let Some(request) = unanswered.front_mut() else {
-            return Err("a reply that nobody asked for".to_owned());
-        };
-        if let Reply::Error(message) = &reply
-            && is_fatal(class_of(message))
-        {
-            fatal = Some(answered(message));
-        }
-        request.replies -= 1;
-        if request.replies > 0 {
-            if matches!(reply, Reply::Error(_)) {
-                request.failed.get_or_insert(reply);
-            }
-        } else if let Some(mut request) = unanswered.pop_front() {
-            let is_lost = matches!(&reply, Reply::Error(why) if class_of(why) == ErrorClass::NoScript);
-            // What could not be loaded is not there to be called: the load says why.
-            let reply = request.failed.take_if(|_| is_lost).unwrap_or(reply);
-            let is_late = request.done.send(Ok(reply)).is_err();
-            *late = if is_late { *late + 1 } else { 0 };
-        }
-    }
-    Ok(fatal)
 }
 
 impl Status {
@@ -356,36 +355,5 @@ impl Status {
     fn down(&self, error: &StoreError) {
         *self.down.lock() = Some(error.clone());
         self.is_down.store(true, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the caller of a load and a call is told, of these two replies.
-    fn told(replies: &str) -> Reply {
-        let (done, mut answer) = oneshot::channel();
-        let mut unanswered =
-            VecDeque::from([Unanswered { replies: 2, failed: None, since: Instant::now(), done }]);
-        let fatal = deliver(&mut BytesMut::from(replies), &mut unanswered, &mut 0).expect("RESP");
-        assert!(fatal.is_none() && unanswered.is_empty());
-        answer.try_recv().expect("it was told").expect("an answer")
-    }
-
-    #[test]
-    fn a_failed_load_is_told_only_where_it_left_nothing_to_call() {
-        let error = |text: &str| Reply::Error(text.to_owned());
-        for (replies, expected) in [
-            ("+OK\r\n:7\r\n", Reply::Integer(7)),
-            ("+OK\r\n-ERR Function not found\r\n", error("ERR Function not found")),
-            ("-OOM full\r\n-ERR Function not found\r\n", error("OOM full")),
-            ("-NOPERM load\r\n-NOSCRIPT none\r\n", error("NOPERM load")),
-            // Somebody else has loaded it in between, so it ran: that must not look as if it had not.
-            ("-NOPERM load\r\n:7\r\n", Reply::Integer(7)),
-            ("-NOPERM load\r\n-ERR user_function:1: no\r\n", error("ERR user_function:1: no")),
-        ] {
-            assert_eq!(told(replies), expected, "{replies:?}");
-        }
     }
 }

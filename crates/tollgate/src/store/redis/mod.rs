@@ -5,14 +5,19 @@
 //! windows that were stale) is followed by another call.
 
 mod anchor;
+mod batch;
 mod board;
+mod breaker;
 mod call;
 mod classify;
 mod config;
 mod dial;
 mod inspect;
+mod line;
 mod link;
 mod node;
+mod part;
+mod plan;
 mod push;
 mod reply;
 mod request;
@@ -23,7 +28,8 @@ mod tls;
 mod url;
 mod wire;
 
-pub use config::{Layout, RedisConfig};
+pub use batch::BatchSizes;
+pub use config::{BATCH_MAX, Layout, RedisConfig};
 pub use inspect::{Content, Inspected};
 pub use url::{Endpoint, RedisUrl, Secret, Seed, SentinelSeeds, UrlError};
 
@@ -42,18 +48,17 @@ use tollgate_core::store::{Heartbeat, Reach, Store, StoreError};
 use tollgate_core::units::Micros;
 
 use crate::clock;
-use call::Functions;
 use classify::answered;
 use dial::time_of;
 use link::{Link, Shared};
 use node::{Node, Place, Server, Spot};
+use part::has_calendar;
 use push::Hearing;
 use reply::Answer;
-use request::{Naming, has_calendar};
-use scripts::{Called, Scripts, Verb};
+use request::Naming;
+use scripts::{Called, Verb};
 use sentinel::Sentinels;
 use survey::survey;
-use tls::Tls;
 use wire::Reply;
 
 /// How long an instance counts as alive after it was last heard.
@@ -64,7 +69,6 @@ const ALIVE_FOR: Micros = Micros::from_secs(5);
 pub struct RedisStore {
     id: usize,
     shared: Arc<Shared>,
-    scripts: Scripts,
     naming: Naming,
     node: Arc<Node>,
     /// How many threads have been given a number, by which they keep to a connection.
@@ -98,6 +102,8 @@ pub struct RedisStats {
     pub client_time: bool,
     /// Whether asks go out as calls of functions, rather than as scripts.
     pub functions: bool,
+    /// How many takes travelled together, call by call.
+    pub batches: BatchSizes,
     /// Whether pushes are heard.
     pub listening: bool,
     /// Pushes heard, since start.
@@ -129,20 +135,12 @@ impl RedisStore {
     /// A store for the Redis that `config` names. Nothing is dialled yet.
     pub fn new(config: RedisConfig) -> Result<RedisStore, RedisSetupError> {
         static STORES: AtomicUsize = AtomicUsize::new(0);
-        let tls = Arc::new(Tls::new(&config)?);
         let ttl_ms_min = u64::try_from(config.default_ttl.as_millis()).unwrap_or(u64::MAX);
         if config.client_time {
             tracing::info!("scripts are given our own reckoning of Redis' time");
         }
-        let (scripts, naming) =
-            (Scripts::new(config.layout), Naming::new(&config.key_prefix, config.layout, ttl_ms_min));
-        let shared = Arc::new(Shared {
-            functions: Functions::new(config.functions),
-            config,
-            tls,
-            dials: AtomicU64::new(0),
-            dial_errors: AtomicU64::new(0),
-        });
+        let naming = Naming::new(&config.key_prefix, config.layout, ttl_ms_min);
+        let shared = Arc::new(Shared::new(config)?);
         let place = match &shared.config.url.endpoint {
             Endpoint::Sentinel(seeds) => Place::Primary(Arc::new(Sentinels::new(seeds))),
             endpoint => Place::Fixed(endpoint.clone()),
@@ -150,7 +148,6 @@ impl RedisStore {
         let server = Server::new(place, shared.config.client_time, None);
         Ok(RedisStore {
             id: STORES.fetch_add(1, Ordering::Relaxed),
-            scripts,
             hearing: Hearing::on(naming.channel(shared.config.url.database)),
             naming,
             node: Arc::new(Node::new(&shared, server)),
@@ -194,6 +191,7 @@ impl RedisStore {
             keys: survey.keys,
             client_time: self.shared.config.client_time,
             functions: self.shared.functions.are_used(),
+            batches: self.shared.sizes.counted(),
             listening: self.hearing.is_listening(),
             pushes: self.hearing.heard(),
             pushes_malformed: self.hearing.malformed(),
@@ -246,50 +244,76 @@ impl RedisStore {
         anchor.now().ok_or(StoreError::Unreachable { why: "Redis' time is not known yet".into() })
     }
 
-    async fn visit(&self, verb: Verb, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+    async fn take_all(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
         let spot = self.spot();
-        if let (Verb::Take, [check], Some(entry)) = (verb, checks, self.scripts.fast())
+        if let [check] = checks
             && let Algorithm::TokenBucket(bucket) = check.algorithm
+            && self.shared.config.layout == Layout::Packed
             && check.cost.get() <= bucket.capacity()
             && !self.shared.config.client_time
         {
-            let request = |called: Called<'_>| self.naming.fast(called, check, bucket);
-            // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
-            return match reply::decisions(self.call(&spot, entry, request).await?, checks)? {
-                Answer::Done(decisions) => {
-                    self.count_malformed(&decisions);
-                    Ok(decisions)
-                }
+            let told = spot.link.take(self.naming.bucket_part(check, bucket)).await?;
+            return match self.counted(reply::told(told, checks)?) {
+                Answer::Done(decisions) => Ok(decisions),
+                // A bucket has no calendar to be stale. Were it said to be, asking again might spend again.
                 Answer::Stale { .. } => Err(reply::bad("a bucket that is stale")),
             };
         }
-        let entry = self.scripts.pick(verb, checks.iter().map(|check| check.algorithm.kind()));
-        let mut around = Micros::ZERO;
-        if has_calendar(checks.iter().map(|check| check.algorithm)) {
-            around = clock::wall();
-        }
-        for attempt in 0.. {
-            let now = self.now(&spot).await?;
-            let request = |called: Called<'_>| self.naming.visits(called, checks, now, around);
-            match reply::decisions(self.call(&spot, entry, request).await?, checks)? {
-                Answer::Done(decisions) => {
-                    self.count_malformed(&decisions);
-                    return Ok(decisions);
-                }
-                Answer::Stale { now } if attempt == 0 => around = now,
-                Answer::Stale { .. } => break,
+        let mut around = around(checks);
+        for _ in 0..2 {
+            if self.shared.config.client_time {
+                // Its time is read when it is sent; that there is one is seen to here.
+                self.now(&spot).await?;
+            }
+            let told = spot.link.take(self.naming.part(checks, around)).await?;
+            match self.counted(reply::told(told, checks)?) {
+                Answer::Done(decisions) => return Ok(decisions),
+                Answer::Stale { now } => around = now,
             }
         }
         Err(reply::bad("windows that stay stale"))
     }
 
-    fn count_malformed(&self, decisions: &[Decision]) {
-        let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
-        if malformed > 0 {
-            self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
-            tracing::warn!(malformed, "values of a wrong type or shape under our keys were taken for absent");
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
+        let spot = self.spot();
+        let mut around = around(checks);
+        for _ in 0..2 {
+            let now = self.now(&spot).await?;
+            let part = self.naming.part(checks, around);
+            let request = |called: Called<'_>| {
+                let mut out = Vec::with_capacity(64 + part.bytes());
+                part.write(called, now, &mut out);
+                out
+            };
+            let entry = part.entry(&self.shared.scripts, Verb::Peek);
+            let reply = self.call(&spot, entry, request).await?;
+            match self.counted(reply::decisions(reply, checks)?) {
+                Answer::Done(decisions) => return Ok(decisions),
+                Answer::Stale { now } => around = now,
+            }
         }
+        Err(reply::bad("windows that stay stale"))
     }
+
+    /// Counts what was not ours.
+    fn counted(&self, answer: Answer<Few<Decision>>) -> Answer<Few<Decision>> {
+        if let Answer::Done(decisions) = &answer {
+            let malformed = decisions.iter().filter(|decision| decision.found == Found::Malformed).count();
+            if malformed > 0 {
+                self.malformed.fetch_add(malformed as u64, Ordering::Relaxed);
+                tracing::warn!(
+                    malformed,
+                    "values of a wrong type or shape under our keys were taken for absent"
+                );
+            }
+        }
+        answer
+    }
+}
+
+/// Where calendar windows are looked up first: about now, if there are any.
+fn around(checks: &[Check<'_>]) -> Micros {
+    if has_calendar(checks.iter().map(|check| check.algorithm)) { clock::wall() } else { Micros::ZERO }
 }
 
 impl Drop for RedisStore {
@@ -300,11 +324,11 @@ impl Drop for RedisStore {
 
 impl Store for RedisStore {
     async fn take(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        self.visit(Verb::Take, checks).await
+        self.take_all(checks).await
     }
 
     async fn peek(&self, checks: &[Check<'_>]) -> Result<Few<Decision>, StoreError> {
-        self.visit(Verb::Peek, checks).await
+        self.look(checks).await
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<Few<Refunded>, StoreError> {
@@ -317,8 +341,10 @@ impl Store for RedisStore {
                 break;
             }
             let asked: Vec<Refund<'_>> = open.iter().map(|&at| refunds[at]).collect();
-            let entry =
-                self.scripts.pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
+            let entry = self
+                .shared
+                .scripts
+                .pick(Verb::Refund, asked.iter().map(|refund| refund.check.algorithm.kind()));
             let now = self.now(&spot).await?;
             let request = |called: Called<'_>| self.naming.refunds(called, &asked, now, around);
             let (now, answers) = reply::refunds(self.call(&spot, entry, request).await?, &asked)?;
@@ -379,7 +405,7 @@ impl Store for RedisStore {
         let since = spot.node.beats();
         let now = self.now(&spot).await?;
         let request = |called: Called<'_>| self.naming.heartbeat(called, &self.instance, ALIVE_FOR, now);
-        let answer = reply::integers(self.call(&spot, self.scripts.heartbeat(), request).await?, 2)?;
+        let answer = reply::integers(self.call(&spot, self.shared.scripts.heartbeat(), request).await?, 2)?;
         survey(&spot.link, &spot.node.survey);
         spot.node.answered(since).await;
         Ok(Heartbeat { instances: u32::try_from(answer[1]).unwrap_or(u32::MAX) })

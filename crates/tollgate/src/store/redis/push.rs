@@ -106,6 +106,11 @@ impl RedisStore {
         }
     }
 
+    /// The channel that pushes go by.
+    pub(super) fn channel(&self) -> &str {
+        &self.hearing.channel
+    }
+
     pub(super) fn add_listener(&self, listener: &Arc<dyn Listener>) {
         self.hearing.ears.add(listener);
     }

@@ -7,6 +7,7 @@ use tollgate_core::few::Few;
 use tollgate_core::store::StoreError;
 use tollgate_core::units::{Cost, Micros};
 
+use super::batch::Told;
 use super::classify::answered;
 use super::wire::Reply;
 
@@ -30,7 +31,30 @@ pub(super) fn decisions(reply: Reply, checks: &[Check<'_>]) -> Result<Answer<Few
     {
         return bucket_decision(bucket, *cost, found, bytes).map(|decision| Answer::Done(Few::One(decision)));
     }
-    let numbers = integers(reply, 1 + 5 * checks.len())?;
+    of_numbers(&integers(reply, 1 + 5 * checks.len())?, checks)
+}
+
+/// The same, of an ask that went to Redis alone or with others.
+pub(super) fn told(told: Told, checks: &[Check<'_>]) -> Result<Answer<Few<Decision>>, StoreError> {
+    match (told, checks) {
+        (Told::Reply(reply), checks) => decisions(reply, checks),
+        (
+            Told::Bucket { left, is_spent, found },
+            [Check { algorithm: Algorithm::TokenBucket(bucket), cost, .. }],
+        ) => Ok(Answer::Done(Few::One(if is_spent {
+            left.after_spending(bucket, found)
+        } else {
+            left.when_refused(bucket, *cost, found)
+        }))),
+        (Told::Bucket { .. }, _) => Err(bad("a bucket that nobody asked for")),
+        (Told::Numbers(numbers), checks) if numbers.len() == 1 + 5 * checks.len() => {
+            of_numbers(&numbers, checks)
+        }
+        (Told::Numbers(_), _) => Err(bad("an answer of another length")),
+    }
+}
+
+fn of_numbers(numbers: &[u64], checks: &[Check<'_>]) -> Result<Answer<Few<Decision>>, StoreError> {
     let now = Micros(numbers[0]);
     let parts = numbers[1..].chunks_exact(5);
     if parts.clone().any(|part| part[0] % 4 == 3) {

@@ -1,15 +1,15 @@
-//! Checks to the bytes of one `FCALL` or `EVALSHA`.
+//! How keys are named and kept, and refunds and heartbeats in the bytes of one `FCALL` or `EVALSHA`.
 
 use sha2::{Digest, Sha256};
-use tollgate_core::algorithm::fixed_window::Windows;
-use tollgate_core::algorithm::{Algorithm, Kind, TokenBucket};
-use tollgate_core::check::{Check, Refund};
+use tollgate_core::algorithm::{Algorithm, Kind};
+use tollgate_core::check::Refund;
 use tollgate_core::decision::Take;
 use tollgate_core::key::{Key, encode};
 use tollgate_core::units::Micros;
 
 use super::config::Layout;
-use super::scripts::{Called, kind_number};
+use super::part::Packed;
+use super::scripts::Called;
 use super::wire::{bulk, header};
 
 /// Encoded subjects longer than this are hashed, so that keys stay short.
@@ -73,52 +73,19 @@ impl Naming {
         tag
     }
 
-    fn ttl_ms(&self, algorithm: &Algorithm) -> u64 {
+    /// A key as Redis has it.
+    pub(super) fn key(&self, key: &Key<'_>) -> Vec<u8> {
+        let mut name = String::with_capacity(64);
+        self.write_key(key, &mut name);
+        name.into_bytes()
+    }
+
+    /// How long a key is kept after a spend.
+    pub(super) fn ttl_ms(&self, algorithm: &Algorithm) -> u64 {
         // A bucket's TTL may be kept for all of its margin (`renew_every`), and must then still have
         // the second that a tolerated step of the clock takes.
         let spare = if algorithm.kind() == Kind::TokenBucket { Micros::SECOND } else { Micros::ZERO };
         (algorithm.keep_for() + spare).as_millis_ceil().max(self.ttl_ms_min).max(1)
-    }
-
-    /// One call for a take or a peek. `around` is where calendar windows are looked up; `now`
-    /// is zero to let Redis read its own clock.
-    pub(super) fn visits(
-        &self,
-        called: Called<'_>,
-        checks: &[Check<'_>],
-        now: Micros,
-        around: Micros,
-    ) -> Vec<u8> {
-        let mut out = Vec::with_capacity(128 + checks.len() * 160);
-        header(&mut out, b'*', 4 + checks.len() * 3);
-        self.head_of_call(&mut out, called, checks.iter().map(|check| check.key), checks.len());
-        let mut number = itoa::Buffer::new();
-        bulk(&mut out, number.format(now.0).as_bytes());
-        for check in checks {
-            bulk(&mut out, pack(check, around).as_slice());
-            bulk(&mut out, number.format(self.ttl_ms(check.algorithm)).as_bytes());
-        }
-        out
-    }
-
-    /// One call for a take from one token bucket, on Redis' own clock, of no more than it holds: the units
-    /// of more might not be exact.
-    pub(super) fn fast(&self, called: Called<'_>, check: &Check<'_>, bucket: &TokenBucket) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        header(&mut out, b'*', 5);
-        self.head_of_call(&mut out, called, std::iter::once(check.key), 1);
-        let mut packed = Packed::new();
-        packed.push(&bucket.capacity().to_le_bytes());
-        packed.push(&bucket.unit().to_le_bytes());
-        packed.push(&bucket.pour().to_le_bytes());
-        let renew_every = check.algorithm.keep_for() - check.algorithm.time_to_whole();
-        let needed = bucket.units_of(check.cost);
-        let ttl_ms = self.ttl_ms(check.algorithm);
-        for number in [u64::from(bucket.pour()), needed, bucket.full(), renew_every.0, ttl_ms] {
-            packed.push(&double(number).to_le_bytes());
-        }
-        bulk(&mut out, packed.as_slice());
-        out
     }
 
     /// One call for refunds.
@@ -136,7 +103,7 @@ impl Naming {
         bulk(&mut out, number.format(now.0).as_bytes());
         for Refund { check, take } in refunds {
             let Take { at, entry } = *take;
-            bulk(&mut out, pack(check, around).as_slice());
+            bulk(&mut out, Packed::of(check, around).as_slice());
             bulk(&mut out, number.format(self.ttl_ms(check.algorithm)).as_bytes());
             let mut named = [0; 12];
             named[..8].copy_from_slice(&at.0.to_le_bytes());
@@ -211,72 +178,4 @@ fn write_tag(subject: &[u8], out: &mut String) {
         }
     }
     out.push('}');
-}
-
-/// A check's packed arguments, as its twin's `Args` says.
-struct Packed {
-    bytes: [u8; 96],
-    length: usize,
-}
-
-impl Packed {
-    fn new() -> Packed {
-        Packed { bytes: [0; 96], length: 0 }
-    }
-
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes[self.length..self.length + bytes.len()].copy_from_slice(bytes);
-        self.length += bytes.len();
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
-
-fn pack(check: &Check<'_>, around: Micros) -> Packed {
-    let mut packed = Packed::new();
-    packed.push(&[kind_number(check.algorithm.kind())]);
-    packed.push(&check.cost.get().to_le_bytes());
-    packed.push(&check.algorithm.limit().to_le_bytes());
-    match check.algorithm {
-        Algorithm::TokenBucket(bucket) => {
-            packed.push(&bucket.unit().to_le_bytes());
-            packed.push(&bucket.pour().to_le_bytes());
-        }
-        Algorithm::SlidingLog(log) => {
-            packed.push(&log.span().0.to_le_bytes());
-            packed.push(&micros(log.lease()));
-            packed.push(&micros(log.books_ahead()));
-        }
-        Algorithm::SlidingWindow(window) => packed.push(&window.span().0.to_le_bytes()),
-        Algorithm::FixedWindow(window) => match window.windows() {
-            Windows::Every(span) => packed.push(&span.0.to_le_bytes()),
-            Windows::Calendar(calendar) => {
-                let bounds = calendar.around(around);
-                for number in [0, bounds.previous.0, bounds.current.0, bounds.next.0, bounds.end.0] {
-                    packed.push(&number.to_le_bytes());
-                }
-            }
-        },
-    }
-    packed
-}
-
-/// A time of at most a second.
-fn micros(time: Micros) -> [u8; 4] {
-    u32::try_from(time.0).unwrap_or(u32::MAX).to_le_bytes()
-}
-
-/// A whole number as Lua has it: exact, because every number of ours is below 2^53.
-#[expect(clippy::cast_precision_loss, reason = "numbers of ours are below 2^53")]
-fn double(number: u64) -> f64 {
-    number as f64
-}
-
-/// Whether any check follows a calendar, and so needs to know roughly what time it is.
-pub(super) fn has_calendar<'a>(mut algorithms: impl Iterator<Item = &'a Algorithm>) -> bool {
-    algorithms.any(|algorithm| {
-        matches!(algorithm, Algorithm::FixedWindow(window) if matches!(window.windows(), Windows::Calendar(_)))
-    })
 }

@@ -45,13 +45,16 @@ pub(super) struct Library {
     heartbeat: String,
     post: String,
     fast: String,
+    batch: String,
 }
 
 /// One thing to ask of Redis, by both of its names.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry<'a> {
-    /// Its name as a function of the library.
+    /// Its name as a function of a library.
     pub function: &'a str,
+    /// The text of that library.
+    pub library: &'a str,
     /// The same as a script of its own.
     pub script: &'a Script,
     /// Whether it only looks, and so must work where nothing may be written.
@@ -74,9 +77,20 @@ pub(super) struct Scripts {
     pub library: Library,
     /// By verb, then by kind, the mixed one last.
     by_verb: [[Script; 5]; 3],
-    fast: Option<Script>,
+    fast: Script,
+    batch: Script,
     heartbeat: Script,
     post: Script,
+    breaker: Breaker,
+}
+
+/// The breaker's step. A library of its own: who has no breakers need not keep it, and who has limits
+/// need not load it with them.
+#[derive(Debug)]
+struct Breaker {
+    library: String,
+    function: String,
+    script: Script,
 }
 
 const FAST: &str = include_str!("../../../scripts/token_bucket_fast.lua");
@@ -84,10 +98,13 @@ const FAST_SCRIPT: &str = include_str!("../../../scripts/fast_script.lua");
 const FAST_LIBRARY: &str = include_str!("../../../scripts/fast_library.lua");
 const NUMBERS: &str = include_str!("../../../scripts/numbers.lua");
 const DISPATCH: &str = include_str!("../../../scripts/dispatch.lua");
+const SEVERAL: &str = include_str!("../../../scripts/several.lua");
+const BATCH: &str = include_str!("../../../scripts/batch.lua");
 const TAKE: &str = include_str!("../../../scripts/take.lua");
 const REFUND: &str = include_str!("../../../scripts/refund.lua");
 const HEARTBEAT: &str = include_str!("../../../scripts/heartbeat.lua");
 const POST: &str = include_str!("../../../scripts/post.lua");
+const BREAKER: &str = include_str!("../../../scripts/breaker.lua");
 const LIBRARY: &str = include_str!("../../../scripts/library.lua");
 
 const CONSTANTS: &str = "local ALLOWED, DENIED, NEVER, STALE = 0, 1, 2, 3\n\
@@ -119,16 +136,15 @@ impl Scripts {
             ]
             .map(|kind| Script::new(&script("", layout, verb, kind)))
         };
-        let fast = || {
-            let first = [FAST_SCRIPT, FAST].concat();
-            Script::new(&script(&first, layout, Verb::Take, Some(Kind::TokenBucket)))
-        };
+        let fast = [FAST_SCRIPT, FAST].concat();
         Scripts {
             library: Library::new(layout),
-            fast: (layout == Layout::Packed).then(fast),
+            fast: Script::new(&script(&fast, layout, Verb::Take, Some(Kind::TokenBucket))),
+            batch: Script::new(&batch(layout)),
             by_verb: [Verb::Take, Verb::Peek, Verb::Refund].map(for_verb),
             heartbeat: Script::new(&["#!lua\n", HEARTBEAT].concat()),
             post: Script::new(&["#!lua\n", POST].concat()),
+            breaker: Breaker::new(),
         }
     }
 
@@ -143,23 +159,56 @@ impl Scripts {
             Verb::Refund => (refund, &self.library.refund),
         };
         let at = if is_mixed { 5 } else { first };
-        Entry { function, script: &scripts[usize::from(at) - 1], only_looks: verb == Verb::Peek }
+        let (script, only_looks) = (&scripts[usize::from(at) - 1], verb == Verb::Peek);
+        Entry { function, library: &self.library.text, script, only_looks }
     }
 
-    /// Takes from one token bucket; where the layout is packed.
-    pub(super) fn fast(&self) -> Option<Entry<'_>> {
-        let script = self.fast.as_ref()?;
-        Some(Entry { function: &self.library.fast, script, only_looks: false })
+    /// One event of a breaker.
+    pub(super) fn breaker(&self) -> Entry<'_> {
+        let Breaker { library, function, script } = &self.breaker;
+        Entry { function, library, script, only_looks: false }
+    }
+
+    /// Takes from one token bucket. Only where the layout is packed.
+    pub(super) fn fast(&self) -> Entry<'_> {
+        self.entry(&self.library.fast, &self.fast)
+    }
+
+    /// Takes of many asks.
+    pub(super) fn batch(&self) -> Entry<'_> {
+        self.entry(&self.library.batch, &self.batch)
     }
 
     /// Puts a notice on the board.
     pub(super) fn post(&self) -> Entry<'_> {
-        Entry { function: &self.library.post, script: &self.post, only_looks: false }
+        self.entry(&self.library.post, &self.post)
     }
 
     /// Shows an instance alive.
     pub(super) fn heartbeat(&self) -> Entry<'_> {
-        Entry { function: &self.library.heartbeat, script: &self.heartbeat, only_looks: false }
+        self.entry(&self.library.heartbeat, &self.heartbeat)
+    }
+
+    /// One that may write.
+    fn entry<'a>(&'a self, function: &'a str, script: &'a Script) -> Entry<'a> {
+        Entry { function, library: &self.library.text, script, only_looks: false }
+    }
+}
+
+impl Breaker {
+    fn new() -> Breaker {
+        let body = bare(BREAKER);
+        let name = format!("tollgate_{}", &digest(&body)[..12]);
+        let function = format!("{name}_breaker");
+        let kept = format!(
+            "local step\nredis.register_function('{function}', function(keys, arguments)\n\
+             if not step then step = breaker() end\nreturn step(keys, arguments)\nend)\n"
+        );
+        Breaker {
+            library: format!("#!lua name={name}\n{body}{kept}"),
+            function,
+            script: Script::new(&["#!lua\n", BREAKER, "return breaker()(KEYS, ARGV)\n"].concat()),
+        }
     }
 }
 
@@ -183,6 +232,7 @@ impl Library {
             heartbeat: function("heartbeat"),
             post: function("post"),
             fast: function("fast"),
+            batch: function("batch"),
         }
     }
 }
@@ -209,17 +259,29 @@ fn script(first: &str, layout: Layout, verb: Verb, kind: Option<Kind>) -> String
     let flags = if verb == Verb::Peek { "#!lua flags=no-writes\n" } else { "#!lua\n" };
     let peeking = if verb == Verb::Peek { "local PEEKING = true\n" } else { "local PEEKING = false\n" };
     let driver = match verb {
-        Verb::Take | Verb::Peek => TAKE,
-        Verb::Refund => REFUND,
+        Verb::Take | Verb::Peek => [TAKE, SEVERAL],
+        Verb::Refund => [REFUND, ""],
     };
     // In a function of its own, so that what comes first need not set any of it up.
-    [flags, first, "return (function()\n", peeking, &general(layout, kind), driver, "end)()\n"].concat()
+    [flags, first, "return (function()\n", peeking, &general(layout, kind), &driver.concat(), "end)()\n"]
+        .concat()
+}
+
+/// The script for many asks, of whatever kinds.
+fn batch(layout: Layout) -> String {
+    ["#!lua\nlocal PEEKING = false\n", &general(layout, None), &several(), BATCH].concat()
+}
+
+/// `several.lua` as a function.
+fn several() -> String {
+    ["local function several(now, KEYS, ARGV)\n", SEVERAL, "end\n"].concat()
 }
 
 /// The library, nameless: everything as functions, set up by the first call.
 fn library(layout: Layout) -> String {
-    let mut text = ["local function general(PEEKING)\n", &general(layout, None)].concat();
-    text.extend(["return function(KEYS, ARGV)\n", TAKE, "end, function(KEYS, ARGV)\n", REFUND, "end\nend\n"]);
+    let mut text = ["local function general(PEEKING)\n", &general(layout, None), &several()].concat();
+    text.extend(["return function(KEYS, ARGV)\n", TAKE, "return several(now, KEYS, ARGV)\nend, "]);
+    text.extend(["function(KEYS, ARGV)\n", REFUND, "end, function(KEYS, ARGV)\n", BATCH, "end\nend\n"]);
     text.push_str(LIBRARY);
     if layout == Layout::Packed {
         text.extend([FAST_LIBRARY, FAST, "return take(KEYS, ARGV)\nend)\n"]);

@@ -32,7 +32,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 proptest! {
     #[test]
     fn a_churned_table_is_still_a_map(ops in ops(), slots in 1_usize..60) {
-        let mut table = Table::new(slots);
+        let table = Table::new(slots);
         let mut model: HashMap<KeyHash, Slot> = HashMap::new();
         for op in ops {
             match op {
@@ -76,7 +76,7 @@ proptest! {
 /// More than a count can hold pass one group; it then stays on, and nothing is lost.
 #[test]
 fn a_count_that_ran_over_loses_nobody() {
-    let mut table = Table::new(700);
+    let table = Table::new(700);
     let hash = |n: u64| KeyHash { first: n + 1, second: n };
     for n in 0..700 {
         table.insert(hash(n), Slot { shape: 0, anchor: 0, word: n }).unwrap();

@@ -1,0 +1,392 @@
+-- breaker.lua: one event happens to one breaker.
+--
+-- Twin of core/src/breaker: the same phases, causes and numbers, in the same order. Change both or neither.
+--
+-- KEYS     all on one slot:
+--          1  the record, a hash in plain text: state, failures, successes, opened_at, and what is in FIELDS
+--          2  the window, a hash: a bucket's place, and 'ok failed slow'
+--          3  who is there, a sorted set: each reporter by where the window stood at its last word
+--          4  who of them is in trouble; 5  who of these fails. Both as 3
+--          6  the probes under way, a sorted set: the tokens of leases by when each ends
+--          7  a stream of what has changed
+-- ARGV     1 the event; 2 now, or 0; 3 the dice; 4 the settings, packed doubles in the order of SETTINGS;
+--          5 how long all of it is kept, in milliseconds; 6 the channel of pushes; 7 what the breaker is
+--          called there; then what the event says:
+--            report    who, epoch, ok, failed, slow, health, hint (0 for none)
+--            lease     token
+--            settle    token, epoch, outcome, hint (0 for none)
+--            return    token, epoch
+--            override  mode, for how long, reason, who
+--            lift, look
+-- Reply    answer, its span; epoch, phase, its span; mode, what is left of it; and eleven numbers for each
+--          change: cause, phase and span before and after, epoch, ok, failed, slow, reporters, troubled
+-- Pushed   'epoch phase span mode left name', as in the reply, when something has changed
+--
+-- A half-open record with `since` is ramping: outwardly those are one state.
+
+local function breaker()
+  local CLOSED, OPEN, HALF_OPEN, RAMPING = 0, 1, 2, 3
+  local DONE, LATE, GRANTED, FULL, MOOT = 0, 1, 2, 3, 4
+  local FORCED_OPEN, FORCED_CLOSED, METRICS_ONLY = 1, 2, 3
+  local FAILURES, FAILURE_RATIO, SLOW_RATIO, HINT, WAITED, PROBE_FAILED = 1, 2, 3, 4, 5, 6
+  local PROBE_SLOW, PROBED, RAMPED, OVERRIDDEN, LIFTED = 7, 8, 9, 10, 11
+  local CAUSES = { 'failures', 'failure_ratio', 'slow_ratio', 'hint', 'waited', 'probe_failed', 'probe_slow',
+    'probed', 'ramped', 'overridden', 'lifted' }
+  local STATES = { [0] = 'closed', 'open', 'half-open', 'half-open' }
+  local FIELDS = { 'failures', 'successes', 'opened_at', 'epoch', 'since', 'until', 'trips', 'seen',
+    'counted', 'override', 'override_until' }
+  local SETTINGS = { 'failures', 'failure_ratio', 'slow_ratio', 'by_calls', 'reach', 'width', 'minimum_calls',
+    'quorum', 'open_for', 'open_max', 'jitter', 'decay_every', 'hint_max', 'probes', 'probe_for',
+    'successes_to_close', 'ramp_step', 'steps' }
+  local RAMP_MAX, REPORTERS_MAX, TRIPS_MAX, COUNT_MAX = 8, 1024, 32, 4294967295
+  local EXACT_MAX, SECOND, OVERRIDE_MAX = 9007199254740991, 1000000, 2592000000000
+
+  local KEYS, it, now, dice, told, packed, settings
+  local max, min, floor, ceil, try = math.max, math.min, math.floor, math.ceil, pcall
+
+  -- Never `..` a time: Lua prints 14 digits, a time has 16.
+  local function text(number)
+    return string.format('%.0f', number)
+  end
+
+  local function read_settings(argument)
+    if argument == packed then return end
+    local values = { struct.unpack('<' .. string.rep('d', #SETTINGS + RAMP_MAX), argument) }
+    settings = { ramp = {} }
+    for i, name in ipairs(SETTINGS) do settings[name] = values[i] end
+    for step = 1, settings.steps do settings.ramp[step] = values[#SETTINGS + step] end
+    packed = argument
+  end
+
+  local function share(elapsed)
+    return settings.ramp[floor(elapsed / settings.ramp_step) + 1] or 1000
+  end
+
+  -- What is not a record of ours is none at all.
+  local function read_record()
+    local values = redis.call('HMGET', KEYS[1], 'state', 'reason', 'who', unpack(FIELDS))
+    it = { reason = values[2] or '', who = values[3] or '' }
+    local is_ours = values[1] == 'closed' or values[1] == 'open' or values[1] == 'half-open'
+    for i, name in ipairs(FIELDS) do
+      local number = is_ours and tonumber(values[i + 3] or '')
+      is_ours = number and number >= 0 and number <= EXACT_MAX and number == floor(number)
+      it[name] = is_ours and number or 0
+    end
+    if not is_ours or it.override > METRICS_ONLY then
+      redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+      it = { reason = '', who = '', phase = CLOSED }
+      for _, name in ipairs(FIELDS) do it[name] = 0 end
+    elseif values[1] == 'half-open' then
+      it.phase = it.since > 0 and RAMPING or HALF_OPEN
+    else
+      it.phase = values[1] == 'open' and OPEN or CLOSED
+    end
+  end
+
+  -- A clock that is behind by up to a second is waited for; one that was set back is followed.
+  local function read_clock()
+    local behind = it.seen - now
+    if behind > SECOND then
+      for _, name in ipairs({ 'since', 'opened_at', 'until', 'override_until' }) do
+        it[name] = max(it[name] - behind, 0)
+      end
+      local leases = redis.call('ZRANGE', KEYS[6], '0', '-1', 'WITHSCORES')
+      for i = 1, #leases, 2 do
+        redis.call('ZADD', KEYS[6], text(max(tonumber(leases[i + 1]) - behind, 0)), leases[i])
+      end
+      if settings.by_calls == 0 then redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5]) end
+    elseif behind > 0 then
+      now = it.seen
+    end
+    it.seen = now
+  end
+
+  -- Buckets, the oldest first, and all of them together.
+  local function read_window()
+    local fields, buckets = redis.call('HGETALL', KEYS[2]), {}
+    local sum = { ok = 0, failed = 0, slow = 0, calls = 0 }
+    for i = 1, #fields, 2 do
+      local ok, failed, slow = string.match(fields[i + 1], '^(%d+) (%d+) (%d+)$')
+      local at = tonumber(fields[i])
+      if ok and at then
+        ok, failed, slow = tonumber(ok), tonumber(failed), tonumber(slow)
+        buckets[#buckets + 1] = { at = at, ok = ok, failed = failed, slow = slow, calls = ok + failed + slow }
+        sum.ok, sum.failed, sum.slow = sum.ok + ok, sum.failed + failed, sum.slow + slow
+      else
+        redis.call('HDEL', KEYS[2], fields[i])
+      end
+    end
+    sum.calls = sum.ok + sum.failed + sum.slow
+    table.sort(buckets, function(one, other) return one.at < other.at end)
+    return buckets, sum
+  end
+
+  local function position()
+    return settings.by_calls == 1 and it.counted or now
+  end
+
+  -- Instances with calls in the window, those of them in trouble, and those of these that fail.
+  local function muster()
+    local after = '(' .. text(position() - settings.reach)
+    return redis.call('ZCOUNT', KEYS[3], after, '+inf'), redis.call('ZCOUNT', KEYS[4], after, '+inf'),
+      redis.call('ZCOUNT', KEYS[5], after, '+inf')
+  end
+
+  local function span()
+    if it.phase == OPEN then return max(it['until'] - now, 0) end
+    if it.phase == RAMPING then return max(now - it.since, 0) end
+    return 0
+  end
+
+  -- Tells of a cause, and what was known; so far nothing has changed.
+  local function note(cause)
+    local _, sum = read_window()
+    local reporters, troubled = muster()
+    told[#told + 1] = { cause, it.phase, span(), it.phase, span(), it.epoch, sum.ok, sum.failed, sum.slow,
+      reporters, troubled }
+  end
+
+  -- Forgets the outcomes and who was in trouble, but not who is there.
+  local function begin_anew()
+    it.failures = 0
+    redis.call('DEL', KEYS[2], KEYS[4], KEYS[5])
+  end
+
+  local function begin(phase, open_for)
+    it.epoch = min(max(it.epoch + 1, now), EXACT_MAX)
+    it.phase, it.successes, it.since = phase, 0, 0
+    if phase == OPEN then
+      it.opened_at, it['until'] = now, now + open_for
+    elseif phase ~= HALF_OPEN then
+      it.since = now
+    end
+    redis.call('DEL', KEYS[6])
+    begin_anew()
+  end
+
+  local function enter(phase, cause, open_for)
+    note(cause)
+    begin(phase, open_for)
+    local noted = told[#told]
+    noted[4], noted[5], noted[6] = it.phase, span(), it.epoch
+  end
+
+  -- Forced open -> half-open, any other -> closed.
+  local function lift(cause)
+    local mode = it.override
+    it.override, it.override_until, it.reason, it.who = 0, 0, '', ''
+    if mode == FORCED_OPEN then
+      enter(HALF_OPEN, cause)
+    elseif mode > 0 then
+      enter(CLOSED, LIFTED)
+    end
+    return DONE, 0
+  end
+
+  -- What time alone does.
+  local function elapse()
+    if it.phase == HALF_OPEN then redis.call('ZREMRANGEBYSCORE', KEYS[6], '-inf', text(now)) end
+    if it.override > 0 and it.override_until <= now then lift(WAITED) end
+    if it.phase == CLOSED and it.since == 0 then
+      begin(CLOSED)
+    elseif it.phase == OPEN and it['until'] <= now then
+      enter(HALF_OPEN, WAITED)
+    elseif it.phase == RAMPING and now - it.since >= settings.ramp_step * settings.steps then
+      enter(CLOSED, RAMPED)
+    end
+  end
+
+  local function open_for(trips)
+    local span = settings.open_for
+    for _ = 2, trips do span = min(span * 2, settings.open_max) end
+    local spread = floor(floor(span * min(dice, 1000) / 1000) * settings.jitter / 1000)
+    if span == settings.open_max then return span - spread end
+    return min(span + spread, settings.open_max)
+  end
+
+  local function trip(cause, hint)
+    local trips = it.trips
+    if it.phase == CLOSED then trips = max(trips - floor((now - it.since) / settings.decay_every), 0) end
+    trips = min(trips + 1, TRIPS_MAX)
+    hint = min(hint, settings.hint_max)
+    it.trips = trips
+    enter(OPEN, cause, cause == HINT and hint or max(open_for(trips), hint))
+  end
+
+  local function reason_to_trip(sum)
+    local gather_for = settings.by_calls == 1 and SECOND or min(floor(settings.reach / 2), SECOND)
+    if settings.quorum > 0 and now - it.since < gather_for then return nil end
+    local reporters, troubled, failing = muster()
+    if troubled < max(ceil(settings.quorum * reporters / 1000), 1) then return nil end
+    if failing > 0 then return FAILURES end
+    local passing = it.phase == RAMPING and share(now - it.since) or 1000
+    sum = sum or select(2, read_window())
+    if sum.calls < ceil(settings.minimum_calls * passing / 1000) then return nil end
+    local function is_reached(ratio, part) return ratio > 0 and part * 1000 >= ratio * sum.calls end
+    if is_reached(settings.failure_ratio, sum.failed) then return FAILURE_RATIO end
+    if is_reached(settings.slow_ratio, sum.slow) then return SLOW_RATIO end
+    return nil
+  end
+
+  -- Adds to the window, and forgets what it no longer looks back to.
+  local function count(ok, failed, slow)
+    local buckets, sum = read_window()
+    local calls, last = ok + failed + slow, buckets[#buckets]
+    local at = floor(now / settings.width)
+    if settings.by_calls == 1 then at = last and last.calls < settings.width and last.at or it.counted end
+    if not (last and last.at == at) then
+      last = { at = at, ok = 0, failed = 0, slow = 0 }
+      buckets[#buckets + 1] = last
+    end
+    sum.ok, sum.failed, sum.slow = sum.ok - last.ok, sum.failed - last.failed, sum.slow - last.slow
+    last.ok, last.failed = min(last.ok + ok, COUNT_MAX), min(last.failed + failed, COUNT_MAX)
+    last.slow = min(last.slow + slow, COUNT_MAX)
+    last.calls = last.ok + last.failed + last.slow
+    sum.ok, sum.failed, sum.slow = sum.ok + last.ok, sum.failed + last.failed, sum.slow + last.slow
+    sum.calls = sum.ok + sum.failed + sum.slow
+    it.counted = min(it.counted + calls, EXACT_MAX)
+    redis.call('HSET', KEYS[2], text(at), text(last.ok) .. ' ' .. text(last.failed) .. ' ' .. text(last.slow))
+    for _, oldest in ipairs(buckets) do
+      local is_spare = sum.calls - oldest.calls >= settings.reach
+      if settings.by_calls == 0 then is_spare = oldest.at + 10 <= at end
+      if not is_spare then break end
+      redis.call('HDEL', KEYS[2], text(oldest.at))
+      sum.ok, sum.failed, sum.slow = sum.ok - oldest.ok, sum.failed - oldest.failed, sum.slow - oldest.slow
+      sum.calls = sum.calls - oldest.calls
+    end
+    it.failures = sum.failed
+    return sum
+  end
+
+  -- What a reporter last said of itself.
+  local function hear(who, health)
+    local at = text(position())
+    local gone = text(position() - settings.reach)
+    for i = 3, 5 do redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', gone) end
+    if redis.call('ZCARD', KEYS[3]) >= REPORTERS_MAX and not redis.call('ZSCORE', KEYS[3], who) then return end
+    redis.call('ZADD', KEYS[3], at, who)
+    for i = 1, 2 do
+      if health >= i then redis.call('ZADD', KEYS[i + 3], at, who) else redis.call('ZREM', KEYS[i + 3], who) end
+    end
+  end
+
+  local EVENTS = { lift = function() return lift(LIFTED) end, look = function() return DONE, 0 end }
+
+  function EVENTS.report(who, epoch, ok, failed, slow, health, hint)
+    if tonumber(epoch) ~= it.epoch then return LATE, 0 end
+    if it.phase == OPEN or it.phase == HALF_OPEN then return DONE, 0 end
+    ok, failed, slow, hint = tonumber(ok), tonumber(failed), tonumber(slow), tonumber(hint)
+    local sum
+    if ok + failed + slow > 0 then
+      sum = count(ok, failed, slow)
+      hear(who, tonumber(health))
+    end
+    if settings.hint_max == 0 then hint = 0 end
+    local cause = hint > 0 and HINT or reason_to_trip(sum)
+    if cause and it.override == METRICS_ONLY then
+      note(cause)
+      begin_anew()
+    elseif cause and it.override ~= FORCED_CLOSED then
+      trip(cause, hint)
+    end
+    return DONE, 0
+  end
+
+  function EVENTS.lease(token)
+    if it.phase ~= HALF_OPEN then return MOOT, 0 end
+    local ends = redis.call('ZSCORE', KEYS[6], token)
+    if ends then return GRANTED, tonumber(ends) - now end
+    if redis.call('ZCARD', KEYS[6]) >= settings.probes then
+      return FULL, tonumber(redis.call('ZRANGE', KEYS[6], '0', '0', 'WITHSCORES')[2]) - now
+    end
+    redis.call('ZADD', KEYS[6], text(now + settings.probe_for), token)
+    return GRANTED, settings.probe_for
+  end
+
+  EVENTS['return'] = function(token, epoch)
+    if tonumber(epoch) ~= it.epoch or redis.call('ZREM', KEYS[6], token) == 0 then return LATE, 0 end
+    return DONE, 0
+  end
+
+  function EVENTS.settle(token, epoch, outcome, hint)
+    if EVENTS['return'](token, epoch) == LATE or it.phase ~= HALF_OPEN then return LATE, 0 end
+    if outcome == '1' then
+      trip(PROBE_FAILED, tonumber(hint))
+    elseif outcome == '2' then
+      trip(PROBE_SLOW, tonumber(hint))
+    elseif it.successes + 1 < settings.successes_to_close then
+      it.successes = it.successes + 1
+    else
+      enter(settings.steps > 0 and RAMPING or CLOSED, PROBED)
+    end
+    return DONE, 0
+  end
+
+  function EVENTS.override(mode, keep_for, reason, who)
+    it.override, it.reason, it.who = tonumber(mode), reason, who
+    it.override_until = now + min(tonumber(keep_for), OVERRIDE_MAX)
+    if it.override == FORCED_OPEN then
+      enter(OPEN, OVERRIDDEN, it.override_until - now)
+    else
+      enter(CLOSED, OVERRIDDEN)
+    end
+    return DONE, 0
+  end
+
+  local function write_record(left, keep_ms)
+    local words = { 'state', STATES[it.phase], 'reason', it.reason, 'who', it.who }
+    for _, name in ipairs(FIELDS) do
+      words[#words + 1] = name
+      words[#words + 1] = text(it[name])
+    end
+    redis.call('HSET', KEYS[1], unpack(words))
+    local ttl = text(keep_ms + ceil(left / 1000))
+    for i = 1, 7 do redis.call('PEXPIRE', KEYS[i], ttl) end
+  end
+
+  local function tell(channel, name, left)
+    for _, one in ipairs(told) do
+      redis.call('XADD', KEYS[7], 'MAXLEN', '~', '1000', '*', 'cause', CAUSES[one[1]],
+        'from', STATES[one[2]], 'to', STATES[one[4]], 'epoch', text(one[6]), 'for_us', text(one[5]),
+        'ok', text(one[7]), 'failed', text(one[8]), 'slow', text(one[9]),
+        'reporters', text(one[10]), 'troubled', text(one[11]), 'who', it.who, 'reason', it.reason)
+    end
+    if #told > 0 then
+      local words = { text(it.epoch), text(it.phase), text(span()), text(it.override), text(left), name }
+      -- As core/src/push.rs has it. Whoever may not publish is still heard by those who look.
+      redis.pcall('PUBLISH', channel, '\1b' .. table.concat(words, ' '))
+    end
+  end
+
+  local function step(ARGV)
+    now, dice, told = tonumber(ARGV[2]), tonumber(ARGV[3]), {}
+    if now == 0 then
+      local time = redis.call('TIME')
+      now = time[1] * 1000000 + time[2]
+    end
+    read_settings(ARGV[4])
+    read_record()
+    read_clock()
+    elapse()
+    local answer, answer_span = EVENTS[ARGV[1]](unpack(ARGV, 8))
+    local left = it.override > 0 and max(it.override_until - now, 0) or 0
+    tell(ARGV[6], ARGV[7], left)
+    write_record(left, tonumber(ARGV[5]))
+    local reply = { answer, answer_span, it.epoch, it.phase, span(), it.override, left }
+    for _, one in ipairs(told) do
+      for _, number in ipairs(one) do reply[#reply + 1] = number end
+    end
+    return reply
+  end
+
+  return function(keys, arguments)
+    KEYS = keys
+    local is_done, reply = try(step, arguments)
+    if is_done then return reply end
+    local why = type(reply) == 'table' and reply.err or tostring(reply)
+    if not string.find(why, 'WRONGTYPE', 1, true) then error(reply, 0) end
+    -- Somebody else's value stands under one of our keys, and counts as absent.
+    redis.call('DEL', unpack(keys))
+    return step(arguments)
+  end
+end

@@ -1,0 +1,214 @@
+//! What goes on in the background: telling the fleet, hearing of it, and running errands.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tollgate_core::breaker::{Breaker, Event, Fleet, Permille, Pushed, Step, View};
+use tollgate_core::push::{Heard, Listener, Topic};
+use tollgate_core::store::StoreError;
+use tollgate_core::units::Micros;
+
+use super::BREAKERS_MAX;
+use super::belief::Came;
+use super::cell::{Cell, Handle};
+use crate::clock::Clock;
+
+/// How often what was counted is told.
+const FLUSH_EVERY: Duration = Duration::from_millis(100);
+
+/// How many flushes make a look at those that were only asked.
+const LOOK_EVERY: u32 = 10;
+
+/// How long one exchange may take that nobody waits for.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Exchanges under way at a time.
+const EXCHANGES_MAX: usize = 64;
+
+/// Looks after which an unused breaker is forgotten: ten minutes.
+const IDLE_MAX: u32 = 600;
+
+/// By their names.
+type Cells<F> = HashMap<Box<[u8]>, Arc<Cell<F>>>;
+
+#[derive(Debug)]
+pub(super) struct Hub<F: Fleet> {
+    fleet: Arc<F>,
+    pub(super) breaker: Breaker,
+    pub(super) clock: Clock,
+    pub(super) made: Micros,
+    /// This instance, as the fleet knows it.
+    pub(super) reporter: u64,
+    pub(super) dirty: Mutex<Vec<Arc<Cell<F>>>>,
+    /// Something cannot wait for the next flush.
+    pub(super) nudge: Notify,
+    cells: RwLock<Cells<F>>,
+    /// By what each is called in pushes.
+    names: RwLock<HashMap<String, Weak<Cell<F>>>>,
+    exchanges: Arc<Semaphore>,
+}
+
+struct Ear<F: Fleet>(Weak<Hub<F>>);
+
+impl<F: Fleet> Listener for Ear<F> {
+    fn heard(&self, heard: Heard<'_>) {
+        let Some(hub) = self.0.upgrade() else { return };
+        match heard {
+            Heard::Push(push) if push.topic == Topic::Breaker => {
+                let Some(Pushed { name, view }) = Pushed::read(push.text) else { return };
+                let cell = hub.names.read().get(name).and_then(Weak::upgrade);
+                if let Some(cell) = cell {
+                    cell.adopt(view, Came::Push);
+                }
+            }
+            Heard::Push(_) => {}
+            // Some may have been missed: the next look asks for all.
+            Heard::Gap => hub.cells.read().values().for_each(|cell| cell.mark_used()),
+        }
+    }
+}
+
+impl<F: Fleet> Hub<F> {
+    pub(super) fn start(fleet: Arc<F>, breaker: Breaker, clock: Clock) -> (Arc<Hub<F>>, AbortHandle) {
+        let hub = Arc::new(Hub {
+            fleet,
+            breaker,
+            made: clock.now(),
+            clock,
+            reporter: fastrand::u64(..),
+            dirty: Mutex::default(),
+            nudge: Notify::new(),
+            cells: RwLock::default(),
+            names: RwLock::default(),
+            exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+        });
+        hub.fleet.hear(Arc::new(Ear(Arc::downgrade(&hub))));
+        let background = tokio::spawn(keep_telling(Arc::clone(&hub))).abort_handle();
+        (hub, background)
+    }
+
+    pub(super) fn handle(self: &Arc<Self>, id: &[u8]) -> Option<Handle<F>> {
+        if let Some(cell) = self.cells.read().get(id) {
+            return Some(Handle::new(Arc::clone(cell)));
+        }
+        let mut cells = self.cells.write();
+        if !cells.contains_key(id) && cells.len() >= BREAKERS_MAX {
+            return None;
+        }
+        let cell = cells.entry(id.into()).or_insert_with(|| {
+            let cell = Arc::new(Cell::new(Arc::clone(self), id));
+            self.names.write().insert(self.fleet.name(id), Arc::downgrade(&cell));
+            cell
+        });
+        Some(Handle::new(Arc::clone(cell)))
+    }
+
+    pub(super) fn forget_all(&self) {
+        self.dirty.lock().clear();
+        self.names.write().clear();
+        self.cells.write().clear();
+    }
+
+    /// One event of one breaker's, and what its answer says of the fleet. `None` if there was no answer.
+    pub(super) async fn exchange(&self, cell: &Cell<F>, event: Event) -> Option<Step> {
+        let sent_at = self.clock.now();
+        let dice = Permille(fastrand::u16(..=1000));
+        let step = timeout(PATIENCE, self.fleet.step(&cell.id, &self.breaker, &event, dice));
+        let Ok(Ok(step)) = step.await else {
+            cell.lose_touch();
+            return None;
+        };
+        cell.adopt(step.view, Came::Answer { sent_at });
+        Some(step)
+    }
+
+    /// One event on behalf of a person, who is told what came of it.
+    pub(super) async fn tell(&self, id: &[u8], event: Event) -> Result<View, StoreError> {
+        let sent_at = self.clock.now();
+        let step = self.fleet.step(id, &self.breaker, &event, Permille(0)).await?;
+        let cell = self.cells.read().get(id).cloned();
+        if let Some(cell) = cell {
+            cell.adopt(step.view, Came::Answer { sent_at });
+        }
+        Ok(step.view)
+    }
+
+    /// Sends an event on its way. If there are too many it is left: a lease ends by itself.
+    pub(super) fn run_errand(self: &Arc<Self>, cell: &Arc<Cell<F>>, event: Event) {
+        let Ok(turn) = Arc::clone(&self.exchanges).try_acquire_owned() else { return };
+        let (hub, cell) = (Arc::clone(self), Arc::clone(cell));
+        // A permit may be dropped where no runtime is, as at the end of a process.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let _turn = turn;
+                hub.exchange(&cell, event).await;
+            });
+        }
+    }
+
+    /// Tells the fleet what was counted.
+    pub(super) async fn flush(self: &Arc<Self>) {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        self.report(dirty).await;
+    }
+
+    async fn report(self: &Arc<Self>, cells: Vec<Arc<Cell<F>>>) {
+        let mut reports = JoinSet::new();
+        for cell in cells {
+            let Ok(turn) = Arc::clone(&self.exchanges).acquire_owned().await else { return };
+            let hub = Arc::clone(self);
+            reports.spawn(async move {
+                let _turn = turn;
+                let event = cell.next_report();
+                hub.exchange(&cell, event).await;
+                cell.vote_again();
+            });
+        }
+        while reports.join_next().await.is_some() {}
+    }
+
+    /// Asks for those that were used and have counted nothing, and forgets those that were not used for long.
+    async fn look(self: &Arc<Self>) {
+        let mut used = Vec::new();
+        let mut forgotten = Vec::new();
+        for (id, cell) in self.cells.read().iter() {
+            if cell.take_used() {
+                used.push(Arc::clone(cell));
+            } else if cell.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_MAX && Arc::strong_count(cell) == 1 {
+                forgotten.push(id.clone());
+            }
+        }
+        for id in forgotten {
+            // Nobody else has it now, and nobody gets it while this is held.
+            let mut cells = self.cells.write();
+            if cells.get(&id).is_some_and(|cell| Arc::strong_count(cell) == 1) {
+                cells.remove(&id);
+                self.names.write().remove(&self.fleet.name(&id));
+            }
+        }
+        self.report(used).await;
+    }
+}
+
+async fn keep_telling<F: Fleet>(hub: Arc<Hub<F>>) {
+    let mut ticks = interval(FLUSH_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut count = 0_u32;
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => count = count.wrapping_add(1),
+            () = hub.nudge.notified() => {}
+        }
+        hub.flush().await;
+        if count >= LOOK_EVERY {
+            count = 0;
+            hub.look().await;
+        }
+    }
+}

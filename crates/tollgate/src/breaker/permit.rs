@@ -1,0 +1,115 @@
+//! What a call is given, and gives back: a permit that records how it ended, by itself if need be.
+
+use std::time::Duration;
+
+use tollgate_core::breaker::{Fleet, Outcome};
+use tollgate_core::units::Micros;
+
+use super::Handle;
+use super::gate::Tag;
+
+/// No: the breaker is open, or probes enough are under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the breaker refuses; try again in {} ms", retry_after.as_millis())]
+pub struct Refused {
+    /// When to ask again.
+    pub retry_after: Duration,
+}
+
+/// Leave to make one call. Say how it ended; a permit that is dropped without a word says nothing about
+/// the other side, and gives its lease back if it was a probe's.
+#[must_use = "a permit says how its call ended"]
+#[derive(Debug)]
+pub struct Permit<F: Fleet> {
+    handle: Handle<F>,
+    pub(super) leave: Leave,
+    began: Option<Micros>,
+}
+
+/// By what right a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// Calls flow.
+    Flow(Tag),
+    /// It probes.
+    Probe(Probe),
+    /// It has said how it ended.
+    Over,
+}
+
+/// A lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Probe {
+    pub token: u64,
+    pub epoch: u64,
+    pub ends: Micros,
+    pub whose: Whose,
+}
+
+/// Who gave a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Whose {
+    Fleet,
+    Own,
+}
+
+impl<F: Fleet> Permit<F> {
+    pub(super) fn new(handle: Handle<F>, leave: Leave, began: Option<Micros>) -> Permit<F> {
+        Permit { handle, leave, began }
+    }
+
+    /// It went well; slowly, if it took longer than `slow_after`.
+    pub fn success(mut self) {
+        let outcome = match self.began {
+            Some(began) if self.handle.is_slow(began) => Outcome::Slow,
+            _ => Outcome::Success,
+        };
+        self.end(outcome, None);
+    }
+
+    /// It failed.
+    pub fn failure(mut self) {
+        self.end(Outcome::Failure, None);
+    }
+
+    /// It failed, and the other side said when to come again.
+    pub fn failure_until(mut self, retry_after: Duration) {
+        self.end(Outcome::Failure, Some(Micros::from(retry_after)));
+    }
+
+    /// It went well, but slowly.
+    pub fn slow(mut self) {
+        self.end(Outcome::Slow, None);
+    }
+
+    /// It says nothing about the other side: the caller gave up, or asked for nonsense.
+    pub fn ignore(self) {
+        drop(self);
+    }
+
+    /// How long a probe may take; `None` for any other call. Whoever makes it cancels it then: what it
+    /// finds out later decides nothing.
+    pub fn lease_left(&self) -> Option<Duration> {
+        match self.leave {
+            Leave::Probe(probe) => Some((probe.ends - self.handle.now()).to_duration()),
+            Leave::Flow(_) | Leave::Over => None,
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, outcome: Outcome, hint: Option<Micros>) {
+        match std::mem::replace(&mut self.leave, Leave::Over) {
+            Leave::Flow(tag) => self.handle.record(tag, outcome, hint),
+            Leave::Probe(probe) => self.handle.end_probe(probe, Some((outcome, hint))),
+            Leave::Over => {}
+        }
+    }
+}
+
+impl<F: Fleet> Drop for Permit<F> {
+    fn drop(&mut self) {
+        if let Leave::Probe(probe) = self.leave {
+            self.handle.end_probe(probe, None);
+        }
+    }
+}

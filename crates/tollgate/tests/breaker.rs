@@ -1,0 +1,10 @@
+//! Breakers of several instances on one real Redis.
+
+#[path = "breaker/alone.rs"]
+mod alone;
+#[path = "breaker/fleet.rs"]
+mod fleet;
+#[path = "breaker/probes.rs"]
+mod probes;
+#[path = "breaker/stand.rs"]
+mod stand;

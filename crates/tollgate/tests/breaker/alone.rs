@@ -1,0 +1,58 @@
+//! Without Redis: nobody's call fails for want of it, the same machine runs here, and the fleet is found again.
+
+use testkit::{ChaosProxy, RedisServer};
+use tollgate::core::breaker::State;
+
+use crate::stand::{call, fail_until_refused, on, settings, until, until_state};
+
+#[tokio::test]
+async fn where_there_never_was_a_redis_it_breaks_all_the_same() {
+    let instance = on("redis://127.0.0.1:1", "nowhere", settings());
+    let payments = instance.handle(b"payments").expect("there is room");
+    assert!(call(&payments, true).await);
+    assert!(!payments.is_shared());
+    fail_until_refused(&payments).await;
+    until("it is closed again", || async {
+        call(&payments, true).await && payments.state() == State::Closed
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn while_redis_is_away_it_decides_alone_and_then_with_the_fleet_again() {
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    let prefix = testkit::unique_prefix();
+    let cut_off = on(&proxy.url(), &prefix, settings());
+    let other = on(&server.url(), &prefix, settings());
+    let (here, there) = (cut_off.handle(b"pay").expect("room"), other.handle(b"pay").expect("room"));
+    until("both are heard of", || async {
+        (call(&here, true).await, call(&there, true).await) == (true, true)
+            && here.is_shared()
+            && there.is_shared()
+    })
+    .await;
+
+    proxy.blackhole();
+    until("it is noticed", || async {
+        assert!(call(&here, true).await, "no call waits for it, and none is refused");
+        !here.is_shared()
+    })
+    .await;
+    fail_until_refused(&here).await;
+    assert!(call(&there, true).await, "the fleet knows nothing of it");
+    until("it is closed again", || async { call(&here, true).await && here.state() == State::Closed }).await;
+
+    proxy.pass();
+    until("the fleet is found again", || async {
+        assert!(call(&here, true).await);
+        here.is_shared()
+    })
+    .await;
+    // And what the fleet decides is heard again.
+    for _ in 0..2 {
+        fail_until_refused(&here).await;
+        fail_until_refused(&there).await;
+    }
+    until_state(&here, State::Open).await;
+}
