@@ -72,6 +72,9 @@ pub trait Store: Send + Sync + 'static {
     /// store lives.
     fn listen(&self, listener: Arc<dyn Listener>);
 
+    /// Whose state it is.
+    fn reach(&self) -> Reach;
+
     /// How many shards there are: pieces that fail by themselves, [`Shard::WHOLE`] the first of them.
     fn shards(&self) -> u16 {
         1
@@ -86,9 +89,6 @@ pub trait Store: Send + Sync + 'static {
     fn heartbeat_of(&self, _shard: Shard) -> impl Future<Output = Result<Heartbeat, StoreError>> + Send {
         self.heartbeat()
     }
-
-    /// Whose state it is.
-    fn reach(&self) -> Reach;
 
     /// Called about once a second: a shared store shows this instance alive, by writing as a take
     /// would, and says how many are; an embedded one may tidy up. An open guard probes with it.

@@ -84,6 +84,35 @@ async fn what_redis_refused_is_refused_without_asking_again() {
 }
 
 #[tokio::test]
+async fn a_hot_key_is_leased_and_what_is_left_comes_back_at_the_end() {
+    let redis = RedisServer::start().await;
+    let file = config("rules: [{ name: hot, limit: 1000/h, algorithm: fixed_window, lease: auto }]");
+    let url = redis.url();
+    let arguments = ["--config", file.path().to_str().unwrap(), "--redis", &url];
+    let (mut server, other) = (Server::start_with(&arguments).await, Server::start_with(&arguments).await);
+    let body = r#"{"rule":"hot","key":"ann"}"#;
+    let (mut calls, mut leased) = (0, 0);
+    // However slow the machine: until a good many were decided without Redis.
+    while leased < 50 {
+        let answer = server.check(body).await;
+        assert_eq!(answer["allowed"], true, "{answer}");
+        calls += 1;
+        leased += u64::from(answer["source"] == "lease");
+    }
+    let metrics = server.admin("/metrics", "").await.text();
+    let counted = format!(
+        r#"tollgate_verdicts_total{{rule="hot",outcome="allowed",source="lease",on_outage="none"}} {leased}"#
+    );
+    assert!(metrics.contains(&counted), "{metrics}");
+    assert!(metrics.contains(r#"tollgate_lease_tokens_total{change="taken"}"#), "{metrics}");
+
+    server.child.terminate();
+    let ended = tokio::time::timeout(PATIENCE, server.child.wait()).await.expect("it ends");
+    assert_eq!(ended.code(), Some(0));
+    assert_eq!(other.peek(body).await["remaining"], 1000 - calls, "only what was spent is gone");
+}
+
+#[tokio::test]
 async fn a_take_on_one_server_is_refunded_on_another() {
     let redis = RedisServer::start().await;
     let ((one, _kept), (two, _too)) = (serving(&redis, &[]).await, serving(&redis, &[]).await);

@@ -97,6 +97,13 @@ impl Store for AnyStore {
         }
     }
 
+    fn reach(&self) -> Reach {
+        match self {
+            AnyStore::Memory(store) => store.reach(),
+            AnyStore::Redis(store) => store.reach(),
+        }
+    }
+
     fn shards(&self) -> u16 {
         match self {
             AnyStore::Memory(store) => store.shards(),
@@ -115,13 +122,6 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.heartbeat_of(shard).await,
             AnyStore::Redis(store) => store.heartbeat_of(shard).await,
-        }
-    }
-
-    fn reach(&self) -> Reach {
-        match self {
-            AnyStore::Memory(store) => store.reach(),
-            AnyStore::Redis(store) => store.reach(),
         }
     }
 

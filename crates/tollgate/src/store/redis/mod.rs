@@ -470,6 +470,10 @@ impl Store for RedisStore {
         self.add_listener(&listener);
     }
 
+    fn reach(&self) -> Reach {
+        Reach::Fleet
+    }
+
     fn shards(&self) -> u16 {
         match &self.topology {
             Topology::One(_) => 1,
@@ -479,10 +483,6 @@ impl Store for RedisStore {
 
     fn shards_of<'a>(&self, keys: impl Iterator<Item = Key<'a>>) -> Few<Shard> {
         self.shards_of_keys(keys)
-    }
-
-    fn reach(&self) -> Reach {
-        Reach::Fleet
     }
 
     async fn heartbeat(&self) -> Result<Heartbeat, StoreError> {
