@@ -17,6 +17,9 @@ const SLOTS: u16 = 16_384;
 /// Primaries, and replicas if there are any.
 const PRIMARIES: usize = 3;
 
+/// Nodes that have not met by then are introduced again.
+const MEET_AGAIN_AFTER: Duration = Duration::from_secs(3);
+
 /// A cluster that is to be started.
 #[derive(Debug, Clone)]
 #[must_use = "a builder does nothing until it is started"]
@@ -240,13 +243,8 @@ impl RedisCluster {
                 let (first, last) = (slots(at).to_string(), (slots(at + 1) - 1).to_string());
                 node.command(&["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await;
             }
-            let first = self.nodes[0].address();
-            if at > 0 {
-                node.command(&["CLUSTER", "MEET", &first.ip().to_string(), &first.port().to_string()]).await;
-            }
         }
-        self.each("knows all", |about| about.lines().filter(|line| !line.contains("handshake")).count())
-            .await;
+        self.meet().await;
         for at in PRIMARIES..self.nodes.len() {
             self.nodes[at].command(&["CLUSTER", "REPLICATE", &self.ids[at - PRIMARIES]]).await;
         }
@@ -282,14 +280,33 @@ impl RedisCluster {
         true
     }
 
-    async fn each(&self, what: &str, count: impl Fn(&str) -> usize) {
+    /// Makes every node know all. A handshake is given up after the node timeout, which a busy machine may
+    /// oversleep, so those that know too few are introduced again.
+    async fn meet(&self) {
+        let first = self.nodes[0].address();
+        let words = ["CLUSTER", "MEET", &first.ip().to_string(), &first.port().to_string()];
         let deadline = Instant::now() + PATIENCE;
+        let mut met = None;
+        while !self.all_know_all().await {
+            assert!(Instant::now() < deadline, "no node knows all:\n{}", self.about().await);
+            if met.is_none_or(|met: Instant| met.elapsed() > MEET_AGAIN_AFTER) {
+                for node in &self.nodes[1..] {
+                    node.command(&words).await;
+                }
+                met = Some(Instant::now());
+            }
+            time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn all_know_all(&self) -> bool {
         for node in &self.nodes {
-            while count(&node.command(&["CLUSTER", "NODES"]).await.text()) != self.nodes.len() {
-                assert!(Instant::now() < deadline, "no node {what}:\n{}", self.about().await);
-                time::sleep(Duration::from_millis(10)).await;
+            let about = node.command(&["CLUSTER", "NODES"]).await.text();
+            if about.lines().filter(|line| !line.contains("handshake")).count() != self.nodes.len() {
+                return false;
             }
         }
+        true
     }
 
     async fn about(&self) -> String {

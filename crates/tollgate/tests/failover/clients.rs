@@ -11,6 +11,8 @@ use tokio::runtime;
 use tollgate::store::redis::{RedisConfig, RedisStore, RedisUrl};
 use tollgate::{Algorithm, Ask, By, Cost, Engine, InlineLimit, Kind, OnOutage, Rate, Source, Want, clock};
 
+use crate::round::Stalls;
+
 /// What the key is admitted at once, and per second.
 pub(crate) const CAPACITY: u32 = 500;
 pub(crate) const RATE: u32 = 200;
@@ -54,7 +56,7 @@ impl Asked {
 pub(crate) struct Clients {
     asked: Arc<Mutex<Vec<Asked>>>,
     is_over: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<Duration>>,
 }
 
 impl Clients {
@@ -75,7 +77,7 @@ impl Clients {
                     enter_namespace(&namespace);
                 }
                 let runtime = runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                runtime.block_on(run(client, config, instances, key, asked, is_over));
+                runtime.block_on(run(client, config, instances, key, asked, is_over))
             })
         });
         let clients = Clients { threads: threads.collect(), asked, is_over };
@@ -103,13 +105,12 @@ impl Clients {
         }
     }
 
-    /// Stops, and hands over what was asked.
-    pub(crate) fn stop(self) -> Vec<Asked> {
+    /// Stops, and hands over what was asked, and by how much the threads that asked overslept at worst.
+    pub(crate) fn stop(self) -> (Vec<Asked>, Duration) {
         self.is_over.store(true, Ordering::Relaxed);
-        for thread in self.threads {
-            thread.join().expect("an ask does not panic");
-        }
-        std::mem::take(&mut *self.asked.lock())
+        let stalls = self.threads.into_iter().map(|thread| thread.join().expect("an ask does not panic"));
+        let stall = stalls.max().unwrap_or_default();
+        (std::mem::take(&mut *self.asked.lock()), stall)
     }
 }
 
@@ -120,7 +121,8 @@ async fn run(
     key: String,
     asked: Arc<Mutex<Vec<Asked>>>,
     is_over: Arc<AtomicBool>,
-) {
+) -> Duration {
+    let stalls = Stalls::watch();
     let store = RedisStore::new(config).expect("no TLS to go wrong");
     // Every ask is to be Redis': what remembers refusals would answer most of them.
     let engine = Engine::builder(store).deadline(DEADLINE).on_outage(OnOutage::Local);
@@ -153,4 +155,5 @@ async fn run(
     for task in tasks.collect::<Vec<_>>() {
         task.await.expect("an ask does not panic");
     }
+    stalls.worst()
 }

@@ -8,7 +8,7 @@ use tollgate::clock;
 use crate::clients::Clients;
 use crate::primaries::Primaries;
 use crate::replaced::DOWN_AFTER;
-use crate::round::{Round, Stalls, back, unavailable};
+use crate::round::{Round, back, unavailable};
 
 /// How long the network is cut.
 pub(crate) const CUT_FOR: Duration = Duration::from_secs(12);
@@ -48,7 +48,6 @@ pub(crate) async fn run(fence: Fence, wait: Duration) -> Result<Parted, String> 
     }
     let group = builder.start().await;
     let primaries = Primaries::watch(&group.servers);
-    let stalls = Stalls::watch();
     let clients = Clients::start(&group.url(), "user-2", &[Some(here.0), Some(there.0)]).await;
     tokio::time::sleep(wait).await;
 
@@ -62,8 +61,8 @@ pub(crate) async fn run(fence: Fence, wait: Duration) -> Result<Parted, String> 
     tokio::time::sleep(Duration::from_secs(5)).await;
     clients.settle(Duration::from_secs(20)).await;
 
-    let asked = clients.stop();
-    let mut round = Round::new(&asked, broke, promoted, primaries.both(0, new), stalls.worst());
+    let (asked, stall) = clients.stop();
+    let mut round = Round::new(&asked, broke, promoted, primaries.both(0, new), stall);
     round.back = back(&asked, NEW_SIDE, promoted);
     round.unavailable = unavailable(&asked, NEW_SIDE, broke);
     Ok(Parted {

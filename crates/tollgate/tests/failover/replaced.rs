@@ -7,7 +7,7 @@ use tollgate::clock;
 
 use crate::clients::Clients;
 use crate::primaries::Primaries;
-use crate::round::{Round, Stalls};
+use crate::round::Round;
 
 /// Clients of a round.
 const CLIENTS: [Option<&str>; 3] = [None; 3];
@@ -82,7 +82,6 @@ async fn sentinel(fault: Fault, wait: Duration) -> Round {
     }
     let mut group = builder.start().await;
     let primaries = Primaries::watch(&group.servers);
-    let stalls = Stalls::watch();
     let clients = Clients::start(&group.url_as("app:PASSWORD@"), KEY, &CLIENTS).await;
     tokio::time::sleep(wait).await;
     let broke = clock::instant();
@@ -93,14 +92,13 @@ async fn sentinel(fault: Fault, wait: Duration) -> Round {
         Fault::CutOff => group.servers[0].cut_off().await,
     }
     let (new, promoted) = group.promoted(0).await;
-    end(clients, primaries, stalls, [0, new], broke, promoted).await
+    end(clients, primaries, [0, new], broke, promoted).await
 }
 
 async fn cluster(fault: Fault, wait: Duration) -> Round {
     let mut cluster = RedisCluster::builder().node_timeout(NODE_TIMEOUT).start().await;
     let replica = cluster.replica_of(0).await;
     let primaries = Primaries::watch(&cluster.nodes);
-    let stalls = Stalls::watch();
     let clients = Clients::start(&cluster.url(), KEY, &CLIENTS).await;
     tokio::time::sleep(wait).await;
     let broke = clock::instant();
@@ -111,13 +109,12 @@ async fn cluster(fault: Fault, wait: Duration) -> Round {
         Fault::CutOff => unreachable!("nodes of a cluster do not come in as users"),
     }
     let promoted = cluster.promoted(replica).await;
-    end(clients, primaries, stalls, [0, replica], broke, promoted).await
+    end(clients, primaries, [0, replica], broke, promoted).await
 }
 
 async fn end(
     clients: Clients,
     primaries: Primaries,
-    stalls: Stalls,
     [old, new]: [usize; 2],
     broke: Instant,
     promoted: Instant,
@@ -125,8 +122,8 @@ async fn end(
     // Clients of a primary that answers as before notice nothing; that they leave it has to be waited for.
     tokio::time::sleep(Duration::from_secs(2)).await;
     clients.settle(SETTLE_MAX).await;
-    let asked = clients.stop();
-    Round::new(&asked, broke, promoted, primaries.both(old, new), stalls.worst())
+    let (asked, stall) = clients.stop();
+    Round::new(&asked, broke, promoted, primaries.both(old, new), stall)
 }
 
 #[test]
