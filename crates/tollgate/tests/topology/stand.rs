@@ -65,7 +65,8 @@ pub(crate) fn limit() -> InlineLimit {
 /// An engine that denies what Redis does not answer.
 pub(crate) fn engine(config: RedisConfig) -> Engine<RedisStore> {
     let store = RedisStore::new(config).expect("TLS files of testkit's");
-    Engine::builder(store).deadline(DEADLINE).on_outage(OnOutage::Deny).build()
+    // Every ask is to be Redis': what remembers refusals would answer most of them.
+    Engine::builder(store).deadline(DEADLINE).on_outage(OnOutage::Deny).deny_cache(None).build()
 }
 
 /// Asks once for one key.
