@@ -5,6 +5,7 @@
 
 mod breaker;
 mod doors;
+mod flood;
 mod http;
 mod leases;
 mod measure;
@@ -20,7 +21,8 @@ fn main() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["core", "redis"] => redis::run(),
-        ["core"] => memory::run(&[]).and_then(|()| redis::run()),
+        ["core", "flood"] => flood::run(),
+        ["core"] => memory::run(&[]).and_then(|()| redis::run()).and_then(|()| flood::run()),
         ["core", parts @ ..] => memory::run(parts),
         ["breaker"] => breaker::run(),
         ["doors"] => doors::run().and_then(|()| resp::run()),
@@ -32,7 +34,7 @@ fn main() -> Result<()> {
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy"
+            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy"
         ),
     }
 }

@@ -409,10 +409,11 @@ impl<S: Store> Inner<S> {
         }
         let checks = matched.checks();
         let shards = self.store.shards_of(checks.iter().map(|check| check.key));
-        let is_set_aside = || shards.iter().any(|shard| self.guard.is_open_for(*shard));
         let mut asking = None;
         // While the store is set aside what it said before is no answer.
-        if let Some(cache) = self.deny_cache.as_deref().filter(|_| verb == Verb::Take && !is_set_aside()) {
+        if let Some(cache) =
+            self.deny_cache.as_deref().filter(|_| verb == Verb::Take && !self.guard.is_open_for_any(&shards))
+        {
             match cache.look(&matched.enforced, Queueing::May) {
                 Look::Refused(checks) => return (Answer::Refused, Source::DenyCache, checks),
                 Look::Ask(mine) => asking = Some(mine),

@@ -11,7 +11,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -38,6 +38,8 @@ pub struct Guard {
     deadline: Duration,
     failures_to_open: u32,
     made: Instant,
+    /// How many shards are set aside.
+    open: AtomicUsize,
     whole: Breaker,
     /// The breakers of shards, made as they are heard of.
     others: OnceLock<Box<[OnceLock<Box<Breaker>>]>>,
@@ -72,6 +74,7 @@ impl Guard {
             deadline,
             failures_to_open: failures_to_open.max(1),
             made: clock::instant(),
+            open: AtomicUsize::new(0),
             whole: Breaker::default(),
             others: OnceLock::new(),
             opened: Arc::default(),
@@ -81,12 +84,17 @@ impl Guard {
 
     /// Whether calls are being kept from any shard of the store.
     pub fn is_open(&self) -> bool {
-        self.breakers().any(Breaker::is_open)
+        self.shards_open() != 0
     }
 
     /// Whether calls are being kept from one shard.
     pub fn is_open_for(&self, shard: Shard) -> bool {
         self.breaker(shard).is_open()
+    }
+
+    /// Whether calls are being kept from any of these shards.
+    pub fn is_open_for_any(&self, shards: &[Shard]) -> bool {
+        self.is_open() && shards.iter().any(|&shard| self.is_open_for(shard))
     }
 
     /// The present outage, the first of them if there are several.
@@ -96,7 +104,7 @@ impl Guard {
 
     /// How many shards are set aside.
     pub fn shards_open(&self) -> usize {
-        self.breakers().filter(|breaker| breaker.is_open()).count()
+        self.open.load(Ordering::Acquire)
     }
 
     fn breakers(&self) -> impl Iterator<Item = &Breaker> {
@@ -166,7 +174,7 @@ impl Guard {
         patience: Duration,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        if shards.iter().any(|shard| self.is_open_for(*shard)) {
+        if self.is_open_for_any(shards) {
             return Err(set_aside());
         }
         let (_, result) = self.see_through(operation, patience, None, pin!(call)).await;
@@ -288,6 +296,7 @@ impl Guard {
         // Closed -> Open, once: of many calls that failed together only the first opens it.
         if breaker.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             *outage = Some(Outage { since: clock::instant(), error: error.clone() });
+            self.open.fetch_add(1, Ordering::AcqRel);
             self.opened.notify_one();
             self.observer.guard_changed(&GuardChange::Opened { error });
             tracing::warn!(error = %error, shard = shard.0, "store set aside after repeated failures; rules answer by on_outage");
@@ -305,6 +314,7 @@ impl Guard {
         let Some(Outage { since, .. }) = outage.take() else { return };
         breaker.failures.store(0, Ordering::Relaxed);
         breaker.epoch.fetch_add(1, Ordering::AcqRel);
+        self.open.fetch_sub(1, Ordering::AcqRel);
         let after = since.elapsed();
         self.observer.guard_changed(&GuardChange::Closed { after });
         tracing::info!(

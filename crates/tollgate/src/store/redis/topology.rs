@@ -103,7 +103,10 @@ impl Topology {
             Topology::Cluster(cluster) => {
                 cluster.map().await?;
                 let mut nodes = cluster.nodes();
-                fastrand::shuffle(&mut nodes);
+                // Always the same while it answers, so that what is called out comes in order; but not the
+                // same for every instance.
+                let turn = cluster.turn() % nodes.len().max(1);
+                nodes.rotate_left(turn);
                 nodes.sort_by_key(|node| !node.is_answering());
                 nodes
                     .into_iter()

@@ -63,6 +63,8 @@ pub(super) struct Cluster {
     doubted: Arc<Notify>,
     adopted: Mutex<Instant>,
     watching: Mutex<Option<AbortHandle>>,
+    /// Which node is preferred where any will do.
+    turn: usize,
 }
 
 /// A node that was heard of.
@@ -86,7 +88,13 @@ impl Cluster {
             doubted: Arc::default(),
             adopted: Mutex::new(clock::instant()),
             watching: Mutex::default(),
+            turn: fastrand::usize(..),
         }
+    }
+
+    /// Which node is preferred where any will do, counted from the first.
+    pub(super) fn turn(&self) -> usize {
+        self.turn
     }
 
     /// The map; waits for the first.
