@@ -12,6 +12,11 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
         &[&["run", "--release", "--locked", "-p", "bench", "--", "core"]],
     ),
     (
+        "breaker",
+        "a permit and its outcome beside failsafe, recloser and tower-resilience, a report beside nothing",
+        &[&["run", "--release", "--locked", "-p", "bench", "--", "breaker"]],
+    ),
+    (
         "doors",
         "the server's CPU per check over gRPC and RESP beside Redis' per PING and SET",
         &[

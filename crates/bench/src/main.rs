@@ -4,7 +4,9 @@
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
 mod batches;
+mod breaker;
 mod doors;
+mod flood;
 mod http;
 mod leases;
 mod measure;
@@ -20,8 +22,10 @@ fn main() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["core", "redis"] => redis::run(),
-        ["core"] => memory::run(&[]).and_then(|()| redis::run()),
+        ["core", "flood"] => flood::run(),
+        ["core"] => memory::run(&[]).and_then(|()| redis::run()).and_then(|()| flood::run()),
         ["core", parts @ ..] => memory::run(parts),
+        ["breaker"] => breaker::run(),
         ["doors"] => doors::run().and_then(|()| resp::run()),
         ["doors", "grpc"] => doors::run(),
         ["doors", "resp"] => resp::run(),
@@ -32,7 +36,7 @@ fn main() -> Result<()> {
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|time|quick|decide|bytes|instructions]... | bench doors [grpc|resp] | bench http | bench leases | bench policy | bench redis [batches]"
+            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy | bench redis [batches]"
         ),
     }
 }

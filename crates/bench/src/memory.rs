@@ -5,6 +5,7 @@
 //! the difference of two runs that differ only in the number of checks.
 
 mod decide;
+mod denied;
 mod instructions;
 mod resident;
 mod subject;
@@ -14,15 +15,16 @@ use anyhow::{Context, Result, bail};
 
 /// Measures the named parts, or all.
 pub(crate) fn run(parts: &[&str]) -> Result<()> {
-    let parts = if parts.is_empty() { &["time", "decide", "bytes", "instructions"] } else { parts };
+    let parts = if parts.is_empty() { &["time", "decide", "denied", "bytes", "instructions"] } else { parts };
     for part in parts {
         match *part {
             "time" => time::table(1001),
             "quick" => time::table(301),
             "decide" => decide::table(1001)?,
+            "denied" => denied::table(1001)?,
             "bytes" => resident::table()?,
             "instructions" => instructions::table()?,
-            _ => bail!("no such part: {part} (use time, quick, decide, bytes or instructions)"),
+            _ => bail!("no such part: {part} (use time, quick, decide, denied, bytes or instructions)"),
         }
     }
     Ok(())

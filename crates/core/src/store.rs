@@ -75,9 +75,33 @@ pub trait Store: Send + Sync + 'static {
     /// Whose state it is.
     fn reach(&self) -> Reach;
 
+    /// How many shards there are: pieces that fail by themselves, [`Shard::WHOLE`] the first of them.
+    fn shards(&self) -> u16 {
+        1
+    }
+
+    /// The shards that keep these keys, each once.
+    fn shards_of<'a>(&self, _keys: impl Iterator<Item = Key<'a>>) -> Few<Shard> {
+        Few::One(Shard::WHOLE)
+    }
+
+    /// As [`Store::heartbeat`], on one shard.
+    fn heartbeat_of(&self, _shard: Shard) -> impl Future<Output = Result<Heartbeat, StoreError>> + Send {
+        self.heartbeat()
+    }
+
     /// Called about once a second: a shared store shows this instance alive, by writing as a take
     /// would, and says how many are; an embedded one may tidy up. An open guard probes with it.
     fn heartbeat(&self) -> impl Future<Output = Result<Heartbeat, StoreError>> + Send;
+}
+
+/// A piece of a store that fails by itself, by its number. A store of one piece has [`Shard::WHOLE`] alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shard(pub u16);
+
+impl Shard {
+    /// The store as a whole.
+    pub const WHOLE: Shard = Shard(0);
 }
 
 /// Whether a store answered without waiting for anything.

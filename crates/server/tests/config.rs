@@ -75,6 +75,45 @@ async fn every_problem_is_named_at_once_with_line_and_column() {
     assert!(!output.contains("hunter2"), "{output}");
 }
 
+const BAD_LEASES: &str = "\
+rules:
+  - { name: a, limit: 100/s, lease: always }
+  - { name: b, limit: 100/s, lease: { max: 101, for: 100ms } }
+  - { name: c, limit: 100/s, lease: { max: 1, for: 2s } }
+  - { name: d, limit: 100/s, lease: { max: 50 } }
+  - { name: e, limit: 100/s, algorithm: sliding_log, lease: { max: 50, for: 21ms } }
+  - { name: f, limit: 100/40ms, algorithm: sliding_log, lease: auto }
+  - { name: g, limits: [{ limit: 10/s }, { limit: 100/h }], lease: auto }
+  - { name: h, limit: 100/100ms, algorithm: fixed_window, lease: { max: 50, for: 101ms } }
+  - { name: fine, limit: 100/s, algorithm: sliding_log, lease: { max: 50, for: 20ms } }
+";
+
+#[tokio::test]
+async fn a_lease_that_a_limit_cannot_bear_is_refused() {
+    let file = config(BAD_LEASES);
+    let path = file.path().to_str().unwrap();
+    let (code, output) = refused(&["--config", path]).await;
+    assert_eq!(code, 2, "{output}");
+    let expected = [
+        ("rules[0].lease", "\"always\" is not known: use auto, or {max: 50, for: 100ms}"),
+        ("rules[1].lease", "max is 101, and the limit never holds more than 100"),
+        ("rules[2].lease.max", "whole number from 2"),
+        ("rules[2].lease.for", "out of bounds: from 1ms to 1s"),
+        ("rules[3].lease.for", "is missing: say how long they may be spent"),
+        ("rules[4].lease", "for is 21ms: at most 20ms on this sliding_log"),
+        ("rules[5].lease", "a sliding_log of 40ms is too short to lease from: at least 50ms"),
+        ("rules[6].lease", "is for rules of one limit, and this one has 2"),
+        ("rules[7].lease", "for is 101ms: at most 100ms on this fixed_window"),
+    ];
+    for (place, says) in expected {
+        let line = format!(": {place}: ");
+        let found = output.lines().find(|found| found.contains(&line));
+        assert!(found.is_some_and(|found| found.contains(says)), "{place} … {says}\n{output}");
+    }
+    let named = output.lines().filter(|line| line.starts_with(path)).count();
+    assert_eq!(named, expected.len(), "nothing else is wrong:\n{output}");
+}
+
 #[tokio::test]
 async fn what_is_not_yaml_is_one_problem_with_its_place() {
     for (text, place) in [("rules: [", ":1:"), ("a: 1\na: 2\n", ":2:"), ("rules:\n\t- x", ":2:")] {
@@ -89,6 +128,8 @@ async fn what_is_not_yaml_is_one_problem_with_its_place() {
 async fn flags_are_checked_as_the_file_is() {
     for (flags, says) in [
         (&["--redis", "redis://:hunter2@h/x"][..], "--redis: database"),
+        (&["--redis", "redis-sentinel://:hunter2@h"], "--redis: names no service"),
+        (&["--redis", "redis-cluster://:hunter2@h/3"], "--redis: a cluster has database 0 alone"),
         (&["--http", "8080"], "--http: \"8080\" is not an address"),
         (&["--grpc", "8081"], "--grpc: \"8081\" is not an address"),
         (&["--resp", "6380"], "--resp: \"6380\" is not an address"),

@@ -5,7 +5,7 @@ mod common;
 
 use common::{PATIENCE, Server, config, tollgate};
 use serde_json::{Value, json};
-use testkit::{Child, RedisServer};
+use testkit::{Child, RedisCluster, RedisServer, SentinelGroup};
 
 const RULES: &str = "
 rules:
@@ -81,6 +81,35 @@ async fn what_redis_refused_is_refused_without_asking_again() {
         assert_eq!(off.check(body).await["source"], "store");
     }
     assert_eq!(off.metric("tollgate_deny_cache_entries").await, None);
+}
+
+#[tokio::test]
+async fn a_hot_key_is_leased_and_what_is_left_comes_back_at_the_end() {
+    let redis = RedisServer::start().await;
+    let file = config("rules: [{ name: hot, limit: 1000/h, algorithm: fixed_window, lease: auto }]");
+    let url = redis.url();
+    let arguments = ["--config", file.path().to_str().unwrap(), "--redis", &url];
+    let (mut server, other) = (Server::start_with(&arguments).await, Server::start_with(&arguments).await);
+    let body = r#"{"rule":"hot","key":"ann"}"#;
+    let (mut calls, mut leased) = (0, 0);
+    // However slow the machine: until a good many were decided without Redis.
+    while leased < 50 {
+        let answer = server.check(body).await;
+        assert_eq!(answer["allowed"], true, "{answer}");
+        calls += 1;
+        leased += u64::from(answer["source"] == "lease");
+    }
+    let metrics = server.admin("/metrics", "").await.text();
+    let counted = format!(
+        r#"tollgate_verdicts_total{{rule="hot",outcome="allowed",source="lease",on_outage="none"}} {leased}"#
+    );
+    assert!(metrics.contains(&counted), "{metrics}");
+    assert!(metrics.contains(r#"tollgate_lease_tokens_total{change="taken"}"#), "{metrics}");
+
+    server.child.terminate();
+    let ended = tokio::time::timeout(PATIENCE, server.child.wait()).await.expect("it ends");
+    assert_eq!(ended.code(), Some(0));
+    assert_eq!(other.peek(body).await["remaining"], 1000 - calls, "only what was spent is gone");
 }
 
 #[tokio::test]
@@ -186,6 +215,44 @@ async fn inspect_shows_any_bucket_in_words_and_in_json() {
     }
     let (code, said) = inspect(&["nobody", "--redis", &redis.url()]).await;
     assert!(code == 1 && said.contains("nothing is remembered about \"nobody\""), "{said}");
+}
+
+/// Whatever Redis is made of, limits are shared through it and can be looked into.
+#[tokio::test]
+async fn a_server_runs_on_sentinels_and_on_a_cluster() {
+    let (group, cluster) = tokio::join!(SentinelGroup::start(), RedisCluster::start());
+    for (url, partitions) in [(group.url(), ""), (cluster.url(), ""), (cluster.url(), "partitions: 8")] {
+        let file = config(&format!("{RULES}redis: {{ {partitions} }}\n"));
+        let arguments = ["--config", file.path().to_str().unwrap(), "--redis", &url];
+        let (one, other) = (Server::start_with(&arguments).await, Server::start_with(&arguments).await);
+        let mut left = Vec::new();
+        for (server, user) in [(&one, "ann"), (&other, "ann"), (&one, "bob"), (&other, "cid")] {
+            let answer = server.check(&json!({ "rule": "own", "key": user }).to_string()).await;
+            assert_eq!(answer["source"], "store", "{url}: {answer}");
+            left.push(answer["remaining"].as_u64().unwrap());
+        }
+        assert_eq!(left, [99, 98, 99, 99], "{url}");
+        for user in ["ann", "bob", "cid"] {
+            let (code, words) = inspect(&[user, "--config", arguments[1], "--redis", &url]).await;
+            assert!(code == 0 && words.contains("rule         own (limit 0)"), "{url}: {words}");
+            let answer = one.check(&json!({ "rule": "own", "key": user, "cost": 50 }).to_string()).await;
+            assert_eq!(answer["allowed"], true, "{url}: {answer}");
+        }
+        // For the next one.
+        for server in group.servers.iter().take(1).chain(cluster.nodes.iter().take(3)) {
+            server.command(&["FLUSHALL"]).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_has_no_numbered_databases() {
+    let file = config(&format!("{RULES}redis: {{ url: 'redis-cluster://h', database: 2, partitions: 0 }}\n"));
+    let mut child = Child::spawn(tollgate(&["check"]).args([file.path().to_str().unwrap()]));
+    tokio::time::timeout(PATIENCE, child.wait()).await.expect("it checks and ends");
+    let said = child.output();
+    assert!(said.contains("redis.database: is 2, while a cluster has database 0 alone"), "{said}");
+    assert!(said.contains("redis.partitions"), "{said}");
 }
 
 async fn inspect(arguments: &[&str]) -> (i32, String) {

@@ -10,7 +10,7 @@
 --          6  the probes under way, a sorted set: the tokens of leases by when each ends
 --          7  a stream of what has changed
 -- ARGV     1 the event; 2 now, or 0; 3 the dice; 4 the settings, packed doubles in the order of SETTINGS;
---          5 how long all of it is kept, in milliseconds; 6 the channel of pushes; 7 what the breaker is
+--          5 how long all of it is kept after an event, in milliseconds; 6 the channel of pushes; 7 what the breaker is
 --          called there; then what the event says:
 --            report    who, epoch, ok, failed, slow, health, hint (0 for none)
 --            lease     token
@@ -22,7 +22,8 @@
 --          change: cause, phase and span before and after, epoch, ok, failed, slow, reporters, troubled
 -- Pushed   'epoch phase span mode left name', as in the reply, when something has changed
 --
--- A half-open record with `since` is ramping: outwardly those are one state.
+-- A half-open record with `since` is ramping: outwardly those are one state. `trouble` says whether anybody may
+-- be in 4 or 5, and `kept` when the keys' lives were last lengthened: while all is well, neither is touched.
 
 local function breaker()
   local CLOSED, OPEN, HALF_OPEN, RAMPING = 0, 1, 2, 3
@@ -34,14 +35,14 @@ local function breaker()
     'probed', 'ramped', 'overridden', 'lifted' }
   local STATES = { [0] = 'closed', 'open', 'half-open', 'half-open' }
   local FIELDS = { 'failures', 'successes', 'opened_at', 'epoch', 'since', 'until', 'trips', 'seen',
-    'counted', 'override', 'override_until' }
+    'counted', 'override', 'override_until', 'trouble', 'kept' }
   local SETTINGS = { 'failures', 'failure_ratio', 'slow_ratio', 'by_calls', 'reach', 'width', 'minimum_calls',
     'quorum', 'open_for', 'open_max', 'jitter', 'decay_every', 'hint_max', 'probes', 'probe_for',
     'successes_to_close', 'ramp_step', 'steps' }
   local RAMP_MAX, REPORTERS_MAX, TRIPS_MAX, COUNT_MAX = 8, 1024, 32, 4294967295
   local EXACT_MAX, SECOND, OVERRIDE_MAX = 9007199254740991, 1000000, 2592000000000
 
-  local KEYS, it, now, dice, told, packed, settings
+  local KEYS, it, now, dice, told, packed, settings, keep_ms
   local max, min, floor, ceil, try = math.max, math.min, math.floor, math.ceil, pcall
 
   -- Never `..` a time: Lua prints 14 digits, a time has 16.
@@ -87,6 +88,7 @@ local function breaker()
   local function read_clock()
     local behind = it.seen - now
     if behind > SECOND then
+      it.kept = 0
       for _, name in ipairs({ 'since', 'opened_at', 'until', 'override_until' }) do
         it[name] = max(it[name] - behind, 0)
       end
@@ -94,7 +96,10 @@ local function breaker()
       for i = 1, #leases, 2 do
         redis.call('ZADD', KEYS[6], text(max(tonumber(leases[i + 1]) - behind, 0)), leases[i])
       end
-      if settings.by_calls == 0 then redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5]) end
+      if settings.by_calls == 0 then
+        redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+        it.trouble = 0
+      end
     elseif behind > 0 then
       now = it.seen
     end
@@ -125,11 +130,18 @@ local function breaker()
     return settings.by_calls == 1 and it.counted or now
   end
 
-  -- Instances with calls in the window, those of them in trouble, and those of these that fail.
-  local function muster()
-    local after = '(' .. text(position() - settings.reach)
-    return redis.call('ZCOUNT', KEYS[3], after, '+inf'), redis.call('ZCOUNT', KEYS[4], after, '+inf'),
-      redis.call('ZCOUNT', KEYS[5], after, '+inf')
+  -- Of those with calls in the window: how many are there (3), in trouble (4), or fail (5).
+  local function muster(which)
+    if which > 3 and it.trouble == 0 then return 0 end
+    return redis.call('ZCOUNT', KEYS[which], '(' .. text(position() - settings.reach), '+inf')
+  end
+
+  -- How long a key lives from now on. Lengthened only now and then, so with what may pass meanwhile; and none
+  -- ends before the record does, though the clock may be a second behind.
+  local function live(key)
+    local left = it.override > 0 and max(it.override_until - now, 0) or 0
+    local longer = key == KEYS[1] and 0 or 2000
+    redis.call('PEXPIRE', key, text(keep_ms + ceil(keep_ms / 8) + ceil(left / 1000) + longer))
   end
 
   local function span()
@@ -141,14 +153,13 @@ local function breaker()
   -- Tells of a cause, and what was known; so far nothing has changed.
   local function note(cause)
     local _, sum = read_window()
-    local reporters, troubled = muster()
     told[#told + 1] = { cause, it.phase, span(), it.phase, span(), it.epoch, sum.ok, sum.failed, sum.slow,
-      reporters, troubled }
+      muster(3), muster(4) }
   end
 
   -- Forgets the outcomes and who was in trouble, but not who is there.
   local function begin_anew()
-    it.failures = 0
+    it.failures, it.trouble = 0, 0
     redis.call('DEL', KEYS[2], KEYS[4], KEYS[5])
   end
 
@@ -216,9 +227,9 @@ local function breaker()
   local function reason_to_trip(sum)
     local gather_for = settings.by_calls == 1 and SECOND or min(floor(settings.reach / 2), SECOND)
     if settings.quorum > 0 and now - it.since < gather_for then return nil end
-    local reporters, troubled, failing = muster()
-    if troubled < max(ceil(settings.quorum * reporters / 1000), 1) then return nil end
-    if failing > 0 then return FAILURES end
+    local troubled = muster(4)
+    if troubled == 0 or troubled < max(ceil(settings.quorum * muster(3) / 1000), 1) then return nil end
+    if muster(5) > 0 then return FAILURES end
     local passing = it.phase == RAMPING and share(now - it.since) or 1000
     sum = sum or select(2, read_window())
     if sum.calls < ceil(settings.minimum_calls * passing / 1000) then return nil end
@@ -245,7 +256,8 @@ local function breaker()
     sum.ok, sum.failed, sum.slow = sum.ok + last.ok, sum.failed + last.failed, sum.slow + last.slow
     sum.calls = sum.ok + sum.failed + sum.slow
     it.counted = min(it.counted + calls, EXACT_MAX)
-    redis.call('HSET', KEYS[2], text(at), text(last.ok) .. ' ' .. text(last.failed) .. ' ' .. text(last.slow))
+    local value = text(last.ok) .. ' ' .. text(last.failed) .. ' ' .. text(last.slow)
+    if redis.call('HSET', KEYS[2], text(at), value) == 1 then live(KEYS[2]) end
     for _, oldest in ipairs(buckets) do
       local is_spare = sum.calls - oldest.calls >= settings.reach
       if settings.by_calls == 0 then is_spare = oldest.at + 10 <= at end
@@ -260,13 +272,19 @@ local function breaker()
 
   -- What a reporter last said of itself.
   local function hear(who, health)
-    local at = text(position())
-    local gone = text(position() - settings.reach)
-    for i = 3, 5 do redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', gone) end
+    local at, gone = text(position()), text(position() - settings.reach)
+    if it.trouble == 0 and health > 0 then it.trouble = 1 end
+    for i = 3, it.trouble == 0 and 3 or 5 do redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', gone) end
     if redis.call('ZCARD', KEYS[3]) >= REPORTERS_MAX and not redis.call('ZSCORE', KEYS[3], who) then return end
-    redis.call('ZADD', KEYS[3], at, who)
+    if redis.call('ZADD', KEYS[3], at, who) == 1 then live(KEYS[3]) end
+    if it.trouble == 0 then return end
     for i = 1, 2 do
-      if health >= i then redis.call('ZADD', KEYS[i + 3], at, who) else redis.call('ZREM', KEYS[i + 3], who) end
+      local key = KEYS[i + 3]
+      if health < i then
+        redis.call('ZREM', key, who)
+      elseif redis.call('ZADD', key, at, who) == 1 then
+        live(key)
+      end
     end
   end
 
@@ -300,6 +318,7 @@ local function breaker()
       return FULL, tonumber(redis.call('ZRANGE', KEYS[6], '0', '0', 'WITHSCORES')[2]) - now
     end
     redis.call('ZADD', KEYS[6], text(now + settings.probe_for), token)
+    live(KEYS[6])
     return GRANTED, settings.probe_for
   end
 
@@ -333,15 +352,18 @@ local function breaker()
     return DONE, 0
   end
 
-  local function write_record(left, keep_ms)
+  local function write_record()
+    local is_due = #told > 0 or now - it.kept >= keep_ms * 125
+    if is_due then it.kept = now end
     local words = { 'state', STATES[it.phase], 'reason', it.reason, 'who', it.who }
     for _, name in ipairs(FIELDS) do
       words[#words + 1] = name
       words[#words + 1] = text(it[name])
     end
     redis.call('HSET', KEYS[1], unpack(words))
-    local ttl = text(keep_ms + ceil(left / 1000))
-    for i = 1, 7 do redis.call('PEXPIRE', KEYS[i], ttl) end
+    if is_due then
+      for i = 1, 7 do live(KEYS[i]) end
+    end
   end
 
   local function tell(channel, name, left)
@@ -359,7 +381,7 @@ local function breaker()
   end
 
   local function step(ARGV)
-    now, dice, told = tonumber(ARGV[2]), tonumber(ARGV[3]), {}
+    now, dice, told, keep_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), {}, tonumber(ARGV[5])
     if now == 0 then
       local time = redis.call('TIME')
       now = time[1] * 1000000 + time[2]
@@ -371,7 +393,7 @@ local function breaker()
     local answer, answer_span = EVENTS[ARGV[1]](unpack(ARGV, 8))
     local left = it.override > 0 and max(it.override_until - now, 0) or 0
     tell(ARGV[6], ARGV[7], left)
-    write_record(left, tonumber(ARGV[5]))
+    write_record()
     local reply = { answer, answer_span, it.epoch, it.phase, span(), it.override, left }
     for _, one in ipairs(told) do
       for _, number in ipairs(one) do reply[#reply + 1] = number end

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -19,7 +19,7 @@ use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role, Rule};
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{AtOnce, Reach, Store, StoreError};
+use tollgate_core::store::{AtOnce, Reach, Shard, Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
@@ -196,7 +196,8 @@ impl<S: Store> Engine<S> {
             let named = spent().zip(want.takes);
             refunds.extend(named.map(|(entry, take)| Refund { check: entry.check(), take: *take }));
         }
-        let answered = inner.guard.run(Operation::Refund, inner.store.refund(&refunds)).await;
+        let shards = inner.store.shards_of(refunds.iter().map(|refund| refund.check.key));
+        let answered = inner.guard.run(&shards, Operation::Refund, inner.store.refund(&refunds)).await;
         // Whatever was answered: it may have been done.
         self.inner.eased(refunds.iter().map(|refund| refund.check.key));
         match answered {
@@ -225,8 +226,9 @@ impl<S: Store> Engine<S> {
         if keys.is_empty() {
             return Ok(());
         }
+        let shards = self.inner.store.shards_of(keys.iter().copied());
         let call = self.inner.store.forget(&keys);
-        let answered = self.inner.guard.run(Operation::Forget, call).await;
+        let answered = self.inner.guard.run(&shards, Operation::Forget, call).await;
         // Last: a lease that was taken in between is of what was forgotten.
         self.inner.leases.forget(&keys);
         self.inner.eased(keys.iter().copied());
@@ -345,21 +347,22 @@ impl<S: Store> Engine<S> {
     }
 
     async fn beat(watched: WeakEngine<S>) {
+        let mut last = None;
         loop {
             let Some(inner) = watched.inner.upgrade() else { return };
-            let beat = inner.guard.probe(Operation::Heartbeat, inner.store.heartbeat()).await;
-            if let Ok(beat) = beat {
-                inner.fallback.saw_instances(beat.instances);
+            // While some shards are set aside, they are probed more often than the others are greeted.
+            let is_due =
+                !inner.guard.is_open() || last.is_none_or(|last: Instant| last.elapsed() >= HEARTBEAT_EVERY);
+            inner.beat(is_due).await;
+            if is_due {
+                last = Some(clock::instant());
             }
-            let (is_open, opened) = (inner.guard.is_open(), inner.guard.opened());
+            let (mut is_open, opened) = (inner.guard.is_open(), inner.guard.opened());
             drop(inner);
             if !is_open {
                 // A guard that opens meanwhile does not wait for the next heartbeat to be due.
-                let _ = tokio::time::timeout(jittered(HEARTBEAT_EVERY), opened.notified()).await;
+                is_open = tokio::time::timeout(jittered(HEARTBEAT_EVERY), opened.notified()).await.is_ok();
             }
-            let Some(inner) = watched.inner.upgrade() else { return };
-            let is_open = inner.guard.is_open();
-            drop(inner);
             if is_open {
                 tokio::time::sleep(jittered(PROBE_EVERY)).await;
             }
@@ -373,6 +376,21 @@ impl<S: Store> Engine<S> {
 }
 
 impl<S: Store> Inner<S> {
+    /// Greets every shard, or only those that are set aside; each by itself, all at once.
+    async fn beat(&self, is_due: bool) {
+        let shards =
+            (0..self.store.shards()).map(Shard).filter(|&shard| is_due || self.guard.is_open_for(shard));
+        let beats =
+            shards.map(|shard| self.guard.probe(shard, Operation::Heartbeat, self.store.heartbeat_of(shard)));
+        let beats = together(beats).await;
+        // A shard that has just begun to count knows too few.
+        if let Some(instances) =
+            beats.into_iter().flatten().map(|beat| beat.instances).max().filter(|&n| n > 0)
+        {
+            self.fallback.saw_instances(instances);
+        }
+    }
+
     /// What must pass: decided by the store, or by each rule's `on_outage`.
     async fn enforce(
         self: &Arc<Self>,
@@ -389,10 +407,12 @@ impl<S: Store> Inner<S> {
                 Leased::Ask(left) => patience = left,
             }
         }
+        let checks = matched.checks();
+        let shards = self.store.shards_of(checks.iter().map(|check| check.key));
         let mut asking = None;
         // While the store is set aside what it said before is no answer.
         if let Some(cache) =
-            self.deny_cache.as_deref().filter(|_| verb == Verb::Take && !self.guard.is_open())
+            self.deny_cache.as_deref().filter(|_| verb == Verb::Take && !self.guard.is_open_for_any(&shards))
         {
             match cache.look(&matched.enforced, Queueing::May) {
                 Look::Refused(checks) => return (Answer::Refused, Source::DenyCache, checks),
@@ -402,15 +422,14 @@ impl<S: Store> Inner<S> {
                 }
             }
         }
-        let checks = matched.checks();
         // Pinned here, so that handing the call on does not copy it.
         let answered = match verb {
             _ if patience.is_zero() => Err(StoreError::TimedOut { waited: self.guard.deadline() }),
             Verb::Take => {
                 let call = pin!(self.store.take(&checks));
-                self.guard.run_within(Operation::Take, patience, call).await
+                self.guard.run_within(&shards, Operation::Take, patience, call).await
             }
-            Verb::Peek => self.guard.run(Operation::Peek, pin!(self.store.peek(&checks))).await,
+            Verb::Peek => self.guard.run(&shards, Operation::Peek, pin!(self.store.peek(&checks))).await,
         };
         match answered {
             Ok(decisions) => self.as_decided(asking, matched, &decisions),
@@ -462,9 +481,10 @@ impl<S: Store> Inner<S> {
     async fn advise(&self, verb: Verb, advisory: &[Entry<'_>]) -> Vec<Judged> {
         let asked = advisory.iter().map(async |entry| {
             let check = [entry.check()];
+            let shards = self.store.shards_of(check.iter().map(|check| check.key));
             let answered = match verb {
-                Verb::Take => self.guard.run(Operation::Take, self.store.take(&check)).await,
-                Verb::Peek => self.guard.run(Operation::Peek, self.store.peek(&check)).await,
+                Verb::Take => self.guard.run(&shards, Operation::Take, self.store.take(&check)).await,
+                Verb::Peek => self.guard.run(&shards, Operation::Peek, self.store.peek(&check)).await,
             };
             let decision = answered.ok()?.first().copied()?;
             Some(Judged::new(entry, decision))

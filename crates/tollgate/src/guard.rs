@@ -4,17 +4,22 @@
 //! then on a check is not even sent; a background heartbeat probes the store and closes the guard
 //! when it answers. Waiting for the next check to probe instead would make some user's request
 //! the guinea pig, every time.
+//!
+//! A store may have shards that fail by themselves, and so each has a breaker of its own: a sick one keeps
+//! nobody from a healthy one. A call that involves several is kept back by any that is open, but opens none:
+//! which of them was at fault it cannot tell, so all are probed.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tollgate_core::store::StoreError;
+use tollgate_core::few::Few;
+use tollgate_core::store::{Shard, StoreError};
 
 use crate::clock;
 use crate::observe::{Call, GuardChange, Observer, Operation};
@@ -25,19 +30,32 @@ pub const DEADLINE: Duration = Duration::from_millis(25);
 /// How many failures in a row open the guard unless set otherwise.
 pub const FAILURES_TO_OPEN: u32 = 5;
 
+/// Shards that have a breaker of their own; any beyond share that of the whole.
+const SHARDS_MAX: usize = 1024;
+
 /// Deadline and breaker around a store.
 pub struct Guard {
     deadline: Duration,
     failures_to_open: u32,
+    made: Instant,
+    /// How many shards are set aside.
+    open: AtomicUsize,
+    whole: Breaker,
+    /// The breakers of shards, made as they are heard of.
+    others: OnceLock<Box<[OnceLock<Box<Breaker>>]>>,
+    opened: Arc<Notify>,
+    observer: Arc<dyn Observer>,
+}
+
+/// How one shard has been doing.
+#[derive(Debug, Default)]
+struct Breaker {
     failures: AtomicU32,
     /// When the first of the present failures came, in microseconds since the guard was made.
     failing_since_us: AtomicU64,
-    made: Instant,
     /// Odd while open. Counting transitions lets a late failure tell that it is of an older time.
     epoch: AtomicU64,
     outage: Mutex<Option<Outage>>,
-    opened: Arc<Notify>,
-    observer: Arc<dyn Observer>,
 }
 
 /// What is known of the present outage.
@@ -55,63 +73,115 @@ impl Guard {
         Guard {
             deadline,
             failures_to_open: failures_to_open.max(1),
-            failures: AtomicU32::new(0),
-            failing_since_us: AtomicU64::new(0),
             made: clock::instant(),
-            epoch: AtomicU64::new(0),
-            outage: Mutex::new(None),
+            open: AtomicUsize::new(0),
+            whole: Breaker::default(),
+            others: OnceLock::new(),
             opened: Arc::default(),
             observer,
         }
     }
 
-    /// Whether calls are being kept from the store.
+    /// Whether calls are being kept from any shard of the store.
     pub fn is_open(&self) -> bool {
-        is_open_in(self.epoch.load(Ordering::Acquire))
+        self.shards_open() != 0
     }
 
-    /// The present outage, if there is one.
+    /// Whether calls are being kept from one shard.
+    pub fn is_open_for(&self, shard: Shard) -> bool {
+        self.breaker(shard).is_open()
+    }
+
+    /// Whether calls are being kept from any of these shards.
+    pub fn is_open_for_any(&self, shards: &[Shard]) -> bool {
+        self.is_open() && shards.iter().any(|&shard| self.is_open_for(shard))
+    }
+
+    /// The present outage, the first of them if there are several.
     pub fn outage(&self) -> Option<Outage> {
-        self.outage.lock().clone()
+        self.breakers().find_map(|breaker| breaker.outage.lock().clone())
     }
 
-    /// Told once each time the guard opens, so that whoever probes need not look all the time.
+    /// How many shards are set aside.
+    pub fn shards_open(&self) -> usize {
+        self.open.load(Ordering::Acquire)
+    }
+
+    fn breakers(&self) -> impl Iterator<Item = &Breaker> {
+        let others = self.others.get().into_iter().flatten();
+        std::iter::once(&self.whole).chain(others.filter_map(OnceLock::get).map(|breaker| &**breaker))
+    }
+
+    fn breaker(&self, shard: Shard) -> &Breaker {
+        if shard == Shard::WHOLE {
+            return &self.whole;
+        }
+        let others = self.others.get_or_init(|| (1..SHARDS_MAX).map(|_| OnceLock::new()).collect());
+        let other = others.get(usize::from(shard.0) - 1);
+        other.map_or(&self.whole, |breaker| breaker.get_or_init(Box::default))
+    }
+
+    /// Told each time the guard opens, or has reason to look at every shard, so that whoever probes need
+    /// not look all the time.
     pub fn opened(&self) -> Arc<Notify> {
         Arc::clone(&self.opened)
     }
 
-    /// Runs one call, unless the guard is open, for at most the deadline.
+    /// Runs one call on these shards, unless the guard is open for any of them, for at most the deadline.
     ///
     /// hot path: a store that answers at once (memory) costs one poll: no timer, no clock.
     pub async fn run<T>(
         &self,
+        shards: &Few<Shard>,
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        self.run_within(operation, self.deadline, call).await
+        self.run_within(shards, operation, self.deadline, call).await
     }
 
     /// The same for a caller that has waited already, and has only so long left.
     pub async fn run_within<T>(
         &self,
+        shards: &Few<Shard>,
         operation: Operation,
         patience: Duration,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let Few::One(shard) = shards else {
+            return self.run_on_several(shards, operation, patience, call).await;
+        };
+        let breaker = self.breaker(*shard);
+        let epoch = breaker.epoch.load(Ordering::Acquire);
         if is_open_in(epoch) {
-            return Err(StoreError::Unreachable { why: "set aside after repeated failures".into() });
+            return Err(set_aside());
         }
         let mut call = pin!(call);
         let failure = match once(call.as_mut()).await {
             Poll::Ready(Ok(done)) => {
-                self.succeeded();
+                breaker.succeeded();
                 return Ok(done);
             }
             Poll::Ready(Err(error)) => Some(error),
             Poll::Pending => None,
         };
-        self.settle(epoch, operation, patience, failure, call).await
+        self.settle(*shard, epoch, operation, patience, failure, call).await
+    }
+
+    async fn run_on_several<T>(
+        &self,
+        shards: &[Shard],
+        operation: Operation,
+        patience: Duration,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if self.is_open_for_any(shards) {
+            return Err(set_aside());
+        }
+        let (_, result) = self.see_through(operation, patience, None, pin!(call)).await;
+        if result.is_err() {
+            self.opened.notify_one();
+        }
+        result
     }
 
     /// How long a check waits.
@@ -119,24 +189,28 @@ impl Guard {
         self.deadline
     }
 
-    /// Runs one call even if the guard is open, and closes it if the call succeeds.
+    /// Runs one call on a shard even if the guard is open for it, and closes it if the call succeeds.
     pub async fn probe<T>(
         &self,
+        shard: Shard,
         operation: Operation,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let breaker = self.breaker(shard);
+        let epoch = breaker.epoch.load(Ordering::Acquire);
         let mut call = pin!(call);
         let result = match once(call.as_mut()).await {
             Poll::Ready(Ok(done)) => {
-                self.succeeded();
+                breaker.succeeded();
                 Ok(done)
             }
-            Poll::Ready(Err(error)) => self.settle(epoch, operation, self.deadline, Some(error), call).await,
-            Poll::Pending => self.settle(epoch, operation, self.deadline, None, call).await,
+            Poll::Ready(Err(error)) => {
+                self.settle(shard, epoch, operation, self.deadline, Some(error), call).await
+            }
+            Poll::Pending => self.settle(shard, epoch, operation, self.deadline, None, call).await,
         };
         if result.is_ok() {
-            self.close();
+            self.close(shard);
         }
         result
     }
@@ -158,17 +232,10 @@ impl Guard {
         self.see_through(operation, patience, failure, call).await.1
     }
 
-    /// A success ends a run of failures. Looked at before it is written: memory never fails, and
-    /// all its checks would share this line.
-    fn succeeded(&self) {
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
-        }
-    }
-
     /// Sees a call through that its first poll did not: it is waited for, or has failed.
     async fn settle<T>(
         &self,
+        shard: Shard,
         epoch: u64,
         operation: Operation,
         patience: Duration,
@@ -177,8 +244,8 @@ impl Guard {
     ) -> Result<T, StoreError> {
         let (started, result) = self.see_through(operation, patience, failure, call).await;
         match &result {
-            Ok(_) => self.succeeded(),
-            Err(error) => self.failed(epoch, started, error),
+            Ok(_) => self.breaker(shard).succeeded(),
+            Err(error) => self.failed(shard, epoch, started, error),
         }
         result
     }
@@ -207,30 +274,32 @@ impl Guard {
     ///
     /// Calls that time out together saw one and the same stall. That is one failure, not several in
     /// a row: to open the guard, a call that began after the first of them must time out too.
-    fn failed(&self, epoch: u64, started: Instant, error: &StoreError) {
+    fn failed(&self, shard: Shard, epoch: u64, started: Instant, error: &StoreError) {
+        let breaker = self.breaker(shard);
         // One that began before the guard last changed says nothing about the store now.
-        if is_open_in(epoch) || epoch != self.epoch.load(Ordering::Acquire) {
+        if is_open_in(epoch) || epoch != breaker.epoch.load(Ordering::Acquire) {
             return;
         }
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let failures = breaker.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures == 1 {
-            self.failing_since_us.store(self.micros_until(clock::instant()), Ordering::Relaxed);
+            breaker.failing_since_us.store(self.micros_until(clock::instant()), Ordering::Relaxed);
         }
         if failures < self.failures_to_open {
             return;
         }
         if matches!(error, StoreError::TimedOut { .. })
-            && self.micros_until(started) < self.failing_since_us.load(Ordering::Relaxed)
+            && self.micros_until(started) < breaker.failing_since_us.load(Ordering::Relaxed)
         {
             return;
         }
-        let mut outage = self.outage.lock();
+        let mut outage = breaker.outage.lock();
         // Closed -> Open, once: of many calls that failed together only the first opens it.
-        if self.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        if breaker.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             *outage = Some(Outage { since: clock::instant(), error: error.clone() });
+            self.open.fetch_add(1, Ordering::AcqRel);
             self.opened.notify_one();
             self.observer.guard_changed(&GuardChange::Opened { error });
-            tracing::warn!(error = %error, "store set aside after repeated failures; rules answer by on_outage");
+            tracing::warn!(error = %error, shard = shard.0, "store set aside after repeated failures; rules answer by on_outage");
         }
     }
 
@@ -239,18 +308,39 @@ impl Guard {
     }
 
     /// Open -> Closed.
-    fn close(&self) {
-        let mut outage = self.outage.lock();
+    fn close(&self, shard: Shard) {
+        let breaker = self.breaker(shard);
+        let mut outage = breaker.outage.lock();
         let Some(Outage { since, .. }) = outage.take() else { return };
-        self.failures.store(0, Ordering::Relaxed);
-        self.epoch.fetch_add(1, Ordering::AcqRel);
+        breaker.failures.store(0, Ordering::Relaxed);
+        breaker.epoch.fetch_add(1, Ordering::AcqRel);
+        self.open.fetch_sub(1, Ordering::AcqRel);
         let after = since.elapsed();
         self.observer.guard_changed(&GuardChange::Closed { after });
         tracing::info!(
             away_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+            shard = shard.0,
             "store answers again; decisions come from it"
         );
     }
+}
+
+impl Breaker {
+    fn is_open(&self) -> bool {
+        is_open_in(self.epoch.load(Ordering::Acquire))
+    }
+
+    /// A success ends a run of failures. Looked at before it is written: memory never fails, and
+    /// all its checks would share this line.
+    fn succeeded(&self) {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+fn set_aside() -> StoreError {
+    StoreError::Unreachable { why: "set aside after repeated failures".into() }
 }
 
 /// Polls once, and says what came of it.

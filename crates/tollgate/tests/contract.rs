@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use testkit::{ClockShim, RedisServer, SentinelGroup, TestTime, store_contract};
+use testkit::{ClockShim, RedisCluster, RedisServer, SentinelGroup, TestTime, store_contract};
 use tollgate::Micros;
 use tollgate::clock::Clock;
 use tollgate::store::AnyStore;
@@ -83,6 +83,29 @@ async fn redis_behind_sentinels_keeps_the_contract() {
         .await;
     freeze(&clock);
     keeps_the_contract(&group.url(), Layout::Packed, true, &clock).await;
+}
+
+/// Every node on the same clock, whose leaps nobody takes for silence.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_cluster_keeps_the_contract_packed() {
+    a_cluster_keeps_the_contract(Layout::Packed, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_cluster_keeps_the_contract_hash_by_script() {
+    a_cluster_keeps_the_contract(Layout::Hash, false).await;
+}
+
+async fn a_cluster_keeps_the_contract(layout: Layout, functions: bool) {
+    let clock = Arc::new(ClockShim::new());
+    let cluster = RedisCluster::builder()
+        .without_replicas()
+        .on_clock(Arc::clone(&clock))
+        .node_timeout(Duration::from_hours(200))
+        .start()
+        .await;
+    freeze(&clock);
+    keeps_the_contract(&cluster.url(), layout, functions, &clock).await;
 }
 
 fn freeze(clock: &ClockShim) {

@@ -120,6 +120,11 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["sentinel"]) },
     },
     Part {
+        name: "cluster",
+        why: "keys are where they belong, slots may move, and a sick shard is sick alone",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["cluster"]) },
+    },
+    Part {
         name: "fleet",
         why: "many processes on one Redis admit what one would",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["fleet"]) },

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::again;
 use super::decide::Decider;
+use super::denied::Denied;
 use super::subject::{Governor, Limiter, Load, Tollgate, order};
 
 const CHECKS: [u64; 2] = [100_000, 300_000];
@@ -71,6 +72,7 @@ pub(crate) fn child(limiter: &str, keys: u32, checks: usize) -> Result<()> {
         "tollgate" => ask(&Tollgate::new(Load::Allowed, 1_000_000.max(u64::from(keys))), keys, checks),
         "governor" => ask(&Governor::new(Load::Allowed), keys, checks),
         "engine" => ask(&Decider::new(), keys, checks),
+        "denied" => ask(&Denied::new(), keys, checks),
         "nobody" => ask(&Nobody, keys, checks),
         _ => bail!("no such limiter: {limiter}"),
     }

@@ -1,13 +1,13 @@
 //! The `redis` section: where Redis is, how patient we are with it, and what answers without it.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tollgate::OnOutage;
 use tollgate::guard::DEADLINE;
-use tollgate::store::redis::{BATCH_MAX, Layout, RedisConfig, RedisUrl};
+use tollgate::store::redis::{BATCH_MAX, Endpoint, Layout, RedisConfig, RedisUrl};
 
 use super::check::ON_OUTAGE;
 use super::problems::Place;
@@ -67,7 +67,10 @@ fn url(section: &mut Section<'_>, overrides: &Overrides) -> Whereabouts {
     };
     if let Some(At { value, path, place: at }) = database {
         let database = u32::try_from(value).unwrap_or(u32::MAX);
-        if url.database == 0 {
+        if matches!(url.endpoint, Endpoint::Cluster { .. }) && database != 0 {
+            let what = format!("is {database}, while a cluster has database 0 alone");
+            section.problems().add(at, &path, what);
+        } else if url.database == 0 {
             url.database = database;
         } else if url.database != database && overrides.redis.is_none() {
             let what = format!("is {database}, while the url names database {}: say it once", url.database);
@@ -88,6 +91,7 @@ struct Settings {
     key_prefix: Option<String>,
     default_ttl: Option<Duration>,
     layout: Option<Layout>,
+    partitions: Option<NonZeroU16>,
     client_time: Option<bool>,
     functions: Option<bool>,
     batch: Option<bool>,
@@ -117,6 +121,9 @@ fn settings(section: &mut Section<'_>) -> Settings {
         key_prefix: key_prefix(section),
         default_ttl: section.span("default_ttl", TTLS).map(|at| at.value),
         layout: section.word("layout", "packed or hash", Layout::parse).map(|at| at.value),
+        partitions: section
+            .whole("partitions", 1..=16_384)
+            .and_then(|at| NonZeroU16::new(u16::try_from(at.value).ok()?)),
         client_time: section.truth("client_time").map(|at| at.value),
         functions: section.truth("functions").map(|at| at.value),
         batch: section.truth("batch").map(|at| at.value),
@@ -144,6 +151,7 @@ impl Settings {
             key_prefix,
             default_ttl,
             layout,
+            partitions,
             client_time,
             functions,
             batch,
@@ -163,6 +171,7 @@ impl Settings {
         set(&mut config.layout, layout);
         set(&mut config.client_time, client_time);
         set(&mut config.functions, functions);
+        config.partitions = partitions;
         set(&mut config.batch, batch);
         set(&mut config.batch_max, batch_max);
         set(&mut config.batch_wait, batch_wait);

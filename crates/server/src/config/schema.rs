@@ -196,7 +196,8 @@ fn redis() -> Value {
         (
             "url",
             text_value(),
-            "redis://user:password@host:6379/0, rediss:// for TLS, unix:///path for a socket.",
+            "redis://user:password@host:6379/0, rediss:// for TLS, unix:///path for a socket, \
+             redis-sentinel://a:26379,b:26379/service, redis-cluster://a:6379,b:6379.",
         ),
         ("database", whole(0, 1 << 20), "The database's number."),
         ("pool_size", whole(1, 1024), "Multiplexed connections at most."),
@@ -213,6 +214,7 @@ fn redis() -> Value {
             truth(),
             "Call functions of a library, which is cheaper; false keeps to scripts (true).",
         ),
+        ("partitions", whole(1, 16_384), "Fold subjects into so many hash tags (none: each is its own)."),
         ("batch", truth(), "Send checks that arrive while others are in flight as one call (true)."),
         ("batch_max", whole(1, 128), "How many checks travel together at most."),
         ("batch_wait", span(), "How long a check waits for those in flight, to travel with others."),

@@ -202,7 +202,7 @@ impl EngineMetrics {
         let help = "How long callers waited for Redis";
         registry.register_with_unit(names::REDIS_LATENCY, help, Unit::Seconds, latency.clone());
         let fallback_active = Gauge::default();
-        let help = "1 while rules answer by on_outage because the store is set aside";
+        let help = "shards of the store that are set aside, so that rules answer by on_outage: 1 or 0 unless it is a cluster";
         registry.register(names::REDIS_FALLBACK_ACTIVE, help, fallback_active.clone());
         let outages = Counter::default();
         registry.register(names::OUTAGES, "Times the store was set aside", outages.clone());
@@ -385,11 +385,11 @@ impl Observer for EngineMetrics {
     fn guard_changed(&self, change: &GuardChange<'_>) {
         match change {
             GuardChange::Opened { .. } => {
-                self.fallback_active.set(1);
+                self.fallback_active.inc();
                 self.outages.inc();
             }
             GuardChange::Closed { .. } => {
-                self.fallback_active.set(0);
+                self.fallback_active.dec();
             }
         }
     }

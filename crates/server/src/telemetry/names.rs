@@ -45,7 +45,7 @@ pub(crate) const REDIS_OPERATIONS: &str = "redis_operations";
 pub(crate) const REDIS_ERRORS: &str = "redis_errors";
 /// `{operation}`: how long callers waited, in seconds.
 pub(crate) const REDIS_LATENCY: &str = "redis_latency";
-/// 1 while rules answer by `on_outage`.
+/// Shards for which rules answer by `on_outage`: 1 or 0, but on a cluster.
 pub(crate) const REDIS_FALLBACK_ACTIVE: &str = "redis_fallback_active";
 /// `{state}`: connections, busy and idle.
 pub(crate) const REDIS_CONNECTIONS: &str = "redis_connections";

@@ -9,7 +9,7 @@ use std::{
 use tokio::time;
 
 use super::{ADMIN_PASSWORD, ADMIN_USER, RedisBuilder, RedisServer, Reply, Scheme, sentinel::together};
-use crate::{Certificates, ClockShim, eventually::PATIENCE};
+use crate::{Certificates, ClockShim, certificates::Identity, eventually::PATIENCE};
 
 /// How many slots a cluster has.
 const SLOTS: u16 = 16_384;
@@ -103,7 +103,14 @@ impl ClusterBuilder {
         let timeout = self.node_timeout.as_millis().to_string();
         let mut builder = RedisServer::builder().trusted_by_others();
         if let Some(certificates) = &self.certificates {
-            builder = builder.tls(certificates).arg("tls-replication", "yes").arg("tls-cluster", "yes");
+            // Nodes ask each other for a certificate, whatever they ask of clients.
+            let Identity { certificate, key } = &certificates.client;
+            builder = builder
+                .tls(certificates)
+                .arg("tls-replication", "yes")
+                .arg("tls-cluster", "yes")
+                .arg("tls-client-cert-file", &certificate.path.display().to_string())
+                .arg("tls-client-key-file", &key.path.display().to_string());
         }
         if let Some(clock) = &self.clock {
             builder = builder.on_clock(Arc::clone(clock));

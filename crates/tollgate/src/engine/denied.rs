@@ -74,7 +74,8 @@ impl<S: Store> Inner<S> {
         };
         let checks = matched.checks();
         let left = patience.saturating_sub(started.elapsed());
-        match self.guard.run_within(Operation::Take, left, pin!(self.store.take(&checks))).await {
+        let shards = self.store.shards_of(checks.iter().map(|check| check.key));
+        match self.guard.run_within(&shards, Operation::Take, left, pin!(self.store.take(&checks))).await {
             Ok(decisions) => self.as_decided(asking, matched, &decisions),
             Err(_) => Box::pin(self.fallback.decide(policy, &matched.enforced, false)).await,
         }

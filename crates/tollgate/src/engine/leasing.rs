@@ -110,7 +110,8 @@ impl<S: Store> Inner<S> {
     pub(super) async fn give_back(self: &Arc<Self>, unspent: Vec<GiveBack>) {
         let one = async |back: &GiveBack| {
             let refund = [back.refund()];
-            let answered = self.guard.run(Operation::Refund, self.store.refund(&refund)).await;
+            let shards = self.store.shards_of(refund.iter().map(|refund| refund.check.key));
+            let answered = self.guard.run(&shards, Operation::Refund, self.store.refund(&refund)).await;
             let returned = answered.ok().and_then(|refunded| Some(refunded.first()?.returned));
             self.eased(refund.iter().map(|refund| refund.check.key));
             let tokens = back.unspent.amount.get();
@@ -165,8 +166,9 @@ struct Flight<S: Store> {
 
 impl<S: Store> Flight<S> {
     async fn fly(mut self) {
+        let shards = self.inner.store.shards_of(std::iter::once(self.fetch.check(self.fetch.amount()).key));
         let call = self.inner.fetched(&self.fetch);
-        let fetched = self.inner.guard.run(Operation::Take, call).await.ok().flatten();
+        let fetched = self.inner.guard.run(&shards, Operation::Take, call).await.ok().flatten();
         let unspent = self.land(fetched);
         self.inner.give_back(unspent).await;
     }

@@ -12,7 +12,7 @@ use tollgate_core::decision::{Decision, Refunded};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{AtOnce, Heartbeat, Reach, Store, StoreError};
+use tollgate_core::store::{AtOnce, Heartbeat, Reach, Shard, Store, StoreError};
 
 use memory::MemoryStore;
 use redis::RedisStore;
@@ -101,6 +101,27 @@ impl Store for AnyStore {
         match self {
             AnyStore::Memory(store) => store.reach(),
             AnyStore::Redis(store) => store.reach(),
+        }
+    }
+
+    fn shards(&self) -> u16 {
+        match self {
+            AnyStore::Memory(store) => store.shards(),
+            AnyStore::Redis(store) => store.shards(),
+        }
+    }
+
+    fn shards_of<'a>(&self, keys: impl Iterator<Item = Key<'a>>) -> Few<Shard> {
+        match self {
+            AnyStore::Memory(store) => store.shards_of(keys),
+            AnyStore::Redis(store) => store.shards_of(keys),
+        }
+    }
+
+    async fn heartbeat_of(&self, shard: Shard) -> Result<Heartbeat, StoreError> {
+        match self {
+            AnyStore::Memory(store) => store.heartbeat_of(shard).await,
+            AnyStore::Redis(store) => store.heartbeat_of(shard).await,
         }
     }
 

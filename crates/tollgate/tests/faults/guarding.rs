@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use testkit::{ChaosProxy, RedisServer};
 use tokio::sync::oneshot;
-use tollgate::core::store::StoreError;
+use tollgate::core::few::Few;
+use tollgate::core::store::{Shard, StoreError};
 use tollgate::guard::Guard;
 use tollgate::observe::{Operation, Silent};
 
 use crate::stand::Stand;
+
+const WHOLE: Few<Shard> = Few::One(Shard::WHOLE);
 
 fn failure() -> Result<(), StoreError> {
     Err(StoreError::Lost { why: "a test".into() })
@@ -28,27 +31,27 @@ async fn failures_of_an_older_time_do_not_count() {
                 let _ = failed.await;
                 failure()
             };
-            (fail, tokio::spawn(async move { guard.run(Operation::Take, call).await }))
+            (fail, tokio::spawn(async move { guard.run(&WHOLE, Operation::Take, call).await }))
         })
         .collect();
     tokio::task::yield_now().await;
 
     for _ in 0..3 {
-        assert!(guard.run(Operation::Take, async { failure() }).await.is_err());
+        assert!(guard.run(&WHOLE, Operation::Take, async { failure() }).await.is_err());
     }
     assert!(guard.is_open());
     let probe = async {
         tokio::task::yield_now().await;
         Ok(())
     };
-    assert!(guard.probe(Operation::Heartbeat, probe).await.is_ok());
+    assert!(guard.probe(Shard::WHOLE, Operation::Heartbeat, probe).await.is_ok());
     assert!(!guard.is_open());
 
     for (fail, call) in late {
         fail.send(()).unwrap();
         assert!(call.await.unwrap().is_err());
     }
-    assert!(guard.run(Operation::Take, async { failure() }).await.is_err());
+    assert!(guard.run(&WHOLE, Operation::Take, async { failure() }).await.is_err());
     assert!(!guard.is_open(), "one failure opened it");
 }
 
@@ -60,14 +63,14 @@ async fn calls_that_time_out_together_are_one_failure() {
     let together: Vec<_> = (0..10)
         .map(|_| {
             let guard = Arc::clone(&guard);
-            tokio::spawn(async move { guard.run(Operation::Take, never()).await })
+            tokio::spawn(async move { guard.run(&WHOLE, Operation::Take, never()).await })
         })
         .collect();
     for call in together {
         assert!(call.await.unwrap().is_err());
     }
     assert!(!guard.is_open(), "one stall opened it");
-    assert!(guard.run(Operation::Take, never()).await.is_err());
+    assert!(guard.run(&WHOLE, Operation::Take, never()).await.is_err());
     assert!(guard.is_open(), "it does not end, and the guard is closed");
 }
 
@@ -114,4 +117,37 @@ async fn a_lost_redis_is_not_stormed_with_dials() {
         open_max = open_max.max(proxy.open());
     }
     assert_eq!(open_max, 1, "dials at a time");
+}
+
+/// A sick shard keeps nobody from another, and a call on several neither opens one nor gets past one that is.
+#[tokio::test]
+async fn each_shard_has_a_breaker_of_its_own() {
+    let guard = Guard::new(Duration::from_secs(10), 3, Arc::new(Silent));
+    let (sick, well) = (Few::One(Shard(1)), Few::One(Shard(2)));
+    let both = Few::Many(vec![Shard(1), Shard(2)]);
+    for _ in 0..9 {
+        assert!(guard.run(&both, Operation::Take, async { failure() }).await.is_err());
+    }
+    assert_eq!(guard.shards_open(), 0, "nobody can tell which it was");
+    for _ in 0..3 {
+        assert!(guard.run(&sick, Operation::Take, async { failure() }).await.is_err());
+    }
+    assert!(guard.is_open_for(Shard(1)) && !guard.is_open_for(Shard(2)) && !guard.is_open_for(Shard::WHOLE));
+    assert_eq!((guard.shards_open(), guard.outage().is_some()), (1, true));
+
+    let sent = std::cell::Cell::new(0);
+    let call = || async {
+        sent.set(sent.get() + 1);
+        Ok(())
+    };
+    assert!(guard.run(&well, Operation::Take, call()).await.is_ok());
+    assert!(guard.run(&sick, Operation::Take, call()).await.is_err());
+    assert!(guard.run(&both, Operation::Take, call()).await.is_err());
+    assert_eq!(sent.get(), 1, "what is set aside is not called");
+
+    assert!(guard.probe(Shard(2), Operation::Heartbeat, call()).await.is_ok());
+    assert!(guard.is_open_for(Shard(1)), "another's health says nothing");
+    assert!(guard.probe(Shard(1), Operation::Heartbeat, call()).await.is_ok());
+    assert!(!guard.is_open());
+    assert!(guard.run(&both, Operation::Take, call()).await.is_ok());
 }

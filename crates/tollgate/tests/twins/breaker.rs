@@ -71,6 +71,8 @@ struct History<'a> {
     record: Record,
     /// The last millisecond Redis has it.
     expires_ms: u64,
+    /// When that was last put off.
+    kept: u64,
     /// Epochs that were.
     epochs: Vec<u64>,
     told: String,
@@ -117,7 +119,7 @@ impl<'a> History<'a> {
         let breaker = Breaker::try_new(settings).expect("settings that can be");
         let now = NOON + rng.u64(..1_000_000_000);
         let (record, epochs) = (Record::default(), vec![0]);
-        History { seed, rng, server, store, breaker, now, record, expires_ms: 0, epochs, told }
+        History { seed, rng, server, store, breaker, now, record, expires_ms: 0, kept: 0, epochs, told }
     }
 
     /// Most of the time a little, or none; now and then to where something is about to change.
@@ -209,8 +211,9 @@ impl<'a> History<'a> {
         world::freeze(self.server, self.now);
         // What has expired is gone; that it was worth nothing is for `keep_for` to see to.
         if self.now / 1_000 > self.expires_ms {
-            self.record = Record::default();
+            (self.record, self.kept) = (Record::default(), 0);
         }
+        let is_stepped = self.record.seen > Micros(self.now) + Micros::SECOND;
         let expected = self.breaker.step(&mut self.record, &event, Micros(self.now), dice);
         let id = format!("b{{}}\u{0}{}", self.seed);
         let answered = match self.store.step(id.as_bytes(), &self.breaker, &event, dice).await {
@@ -220,11 +223,22 @@ impl<'a> History<'a> {
         if answered != expected {
             self.fail(&format!("Redis: {answered:#?}\nRust: {expected:#?}\n{:#?}", self.record));
         }
-        let left = expected.view.overridden.map_or(Micros::ZERO, |(_, left)| left);
-        let ttl_ms = self.breaker.keep_for().as_millis_ceil() + left.as_millis_ceil();
-        self.expires_ms = self.now / 1_000 + ttl_ms;
+        self.keep(&expected, is_stepped);
         self.epochs.push(self.record.epoch);
         expected
+    }
+
+    /// Its life is lengthened with every change, after a clock was set back, and else once in an eighth of
+    /// what it must last; then by as much more.
+    fn keep(&mut self, step: &Step, is_stepped: bool) {
+        let keep_ms = self.breaker.keep_for().as_millis_ceil();
+        let now = self.record.seen.0;
+        if step.transitions.is_empty() && !is_stepped && self.kept > 0 && now - self.kept < keep_ms * 125 {
+            return;
+        }
+        let left = step.view.overridden.map_or(Micros::ZERO, |(_, left)| left);
+        self.expires_ms = self.now / 1_000 + keep_ms + keep_ms.div_ceil(8) + left.as_millis_ceil();
+        self.kept = now;
     }
 
     fn fail(&self, why: &str) -> ! {

@@ -11,12 +11,13 @@ use tollgate_core::units::Micros;
 
 use super::RedisStore;
 use super::classify::answered;
+use super::cluster::slots::slot_of;
 use super::dial::time_of;
-use super::link::Link;
 use super::reply::{bad, whole};
-use super::request::head;
+use super::request::{BOARD_TAG, head};
 use super::scripts::Called;
-use super::wire::{self, Reply, bulk, header};
+use super::topology::{Lane, Spot};
+use super::wire::{Reply, bulk, header};
 
 /// The length of a head: version, bytes of all notices, and the end of the last one, as doubles.
 const HEAD_BYTES: usize = 24;
@@ -32,8 +33,7 @@ impl RedisStore {
         }
         let packed = notice.map(|notice| pack(name, notice.text)).unwrap_or_default();
         let keep_for = notice.map_or(Micros::ZERO, |notice| Micros::from(notice.keep_for));
-        // With the heartbeats: a board that is long must not hold up checks.
-        let spot = self.control();
+        let mut spot = self.board_spot().await?;
         let [notices, board_head] = self.naming.board();
         let numbers = [keep_for.0, self.now(&spot).await?.0, NOTICES_MAX as u64, BOARD_BYTES_MAX as u64];
         let [keep_for, now, most, bytes_most] = numbers.map(|number| number.to_string());
@@ -48,7 +48,7 @@ impl RedisStore {
             bytes_most.as_bytes(),
         ];
         let request = |called: Called<'_>| call_on_two(called, &words);
-        match self.call(&spot, self.shared.scripts.post(), request).await? {
+        match self.call(&mut spot, self.shared.scripts.post(), request).await? {
             Reply::Integer(0) => Ok(Post::Done),
             Reply::Integer(1) => Ok(Post::Full),
             Reply::Error(message) => Err(answered(&message)),
@@ -56,14 +56,19 @@ impl RedisStore {
         }
     }
 
+    /// With the heartbeats: a board that is long must not hold up checks.
+    async fn board_spot(&self) -> Result<Spot, StoreError> {
+        self.spot_in(Lane::Control, || slot_of(BOARD_TAG.as_bytes())).await
+    }
+
     /// Plain commands and no script: a look that finds nothing new is one `GET`, and of 3,000 notices in one
     /// string Lua makes 6 to 12 ms where `HVALS` takes 0.3.
     pub(super) async fn board_since(&self, seen: u64) -> Result<Option<Board>, StoreError> {
-        let spot = self.control();
+        let mut spot = self.board_spot().await?;
         let [notices, head] = self.naming.board();
         // Order: the version first. A notice that comes in between is read with an older version, and the
         // next look reads it again.
-        let version = match ask(&spot.link, &["GET", &head]).await? {
+        let version = match self.plain(&mut spot, &[b"GET", head.as_bytes()]).await? {
             Reply::Nil => 0,
             // A head that is not ours says nothing: the board is read each time, until the next post mends it.
             Reply::Bulk(head) => {
@@ -75,10 +80,10 @@ impl RedisStore {
         if version == seen && version != u64::MAX {
             return Ok(None);
         }
-        let Reply::Array(values) = ask(&spot.link, &["HVALS", &notices]).await? else {
+        let Reply::Array(values) = self.plain(&mut spot, &[b"HVALS", notices.as_bytes()]).await? else {
             return Err(bad("a board that is no array"));
         };
-        let now = match ask(&spot.link, &["TIME"]).await? {
+        let now = match self.plain(&mut spot, &[b"TIME"]).await? {
             Reply::Array(parts) => time_of(&parts).ok_or_else(|| bad("a time that is none"))?,
             _ => return Err(bad("a time that is none")),
         };
@@ -95,15 +100,6 @@ impl RedisStore {
             tracing::warn!(malformed, "notices of another shape on the board were passed over");
         }
         Ok(Some(Board { version, notices }))
-    }
-}
-
-async fn ask(link: &Link, words: &[&str]) -> Result<Reply, StoreError> {
-    let mut bytes = Vec::new();
-    wire::command(&mut bytes, words.iter().map(|word| word.as_bytes()));
-    match link.call(bytes, 1).await? {
-        Reply::Error(message) => Err(answered(&message)),
-        reply => Ok(reply),
     }
 }
 

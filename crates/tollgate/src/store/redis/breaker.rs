@@ -13,10 +13,12 @@ use tollgate_core::units::{EXACT_MAX, Micros};
 
 use super::RedisStore;
 use super::classify::answered;
+use super::cluster::slots::slot_of_key;
 use super::part::double;
 use super::reply::bad;
 use super::request::{Naming, head};
 use super::scripts::Called;
+use super::topology::Lane;
 use super::wire::{Reply, bulk, header};
 
 /// The ends of a breaker's keys, in the order of the script's.
@@ -34,9 +36,9 @@ impl Fleet for RedisStore {
         event: &Event,
         dice: Permille,
     ) -> Result<Step, StoreError> {
-        let spot = self.spot();
-        let now = self.now(&spot).await?;
         let name = Naming::tag(id);
+        let mut spot = self.spot_in(Lane::Thread(self.number()), || slot_of_key(&name)).await?;
+        let now = self.now(&spot).await?;
         let words = words(event);
         let settings = pack(breaker.settings());
         let keep_ms = breaker.keep_for().as_millis_ceil();
@@ -64,7 +66,7 @@ impl Fleet for RedisStore {
             }
             out
         };
-        read(self.call(&spot, self.shared.scripts.breaker(), request).await?)
+        read(self.call(&mut spot, self.shared.scripts.breaker(), request).await?)
     }
 
     /// Its hash tag: what is encoded or hashed in its keys is so here.

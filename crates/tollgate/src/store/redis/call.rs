@@ -9,8 +9,8 @@ use tollgate_core::store::{ErrorClass, StoreError};
 
 use super::RedisStore;
 use super::classify::{class_of, is_for_want_of_functions};
-use super::node::Spot;
 use super::scripts::{Called, Entry};
+use super::topology::Spot;
 use super::wire::{self, Reply};
 
 /// How often a function or a script is loaded again for one call. One write is not always one read:
@@ -154,21 +154,40 @@ impl Attempt {
 }
 
 impl RedisStore {
-    /// Calls an entry.
+    /// Calls an entry, where its keys are and wherever they have moved.
     ///
     /// The request is written out once, and again only where nothing ran.
     pub(super) async fn call(
         &self,
-        spot: &Spot,
+        spot: &mut Spot,
         entry: Entry<'_>,
         request: impl Fn(Called<'_>) -> Vec<u8> + Send + Sync,
+    ) -> Result<Reply, StoreError> {
+        loop {
+            let reply = self.call_at(spot, entry, &request).await?;
+            match &reply {
+                Reply::Error(message) if self.is_sent_on(spot, message).await => {}
+                _ => return Ok(reply),
+            }
+        }
+    }
+
+    async fn call_at(
+        &self,
+        spot: &Spot,
+        entry: Entry<'_>,
+        request: &(impl Fn(Called<'_>) -> Vec<u8> + Send + Sync),
     ) -> Result<Reply, StoreError> {
         let functions = &self.shared.functions;
         let mut attempt = Attempt::new(functions);
         loop {
             let mut bytes = Vec::new();
-            let write = |called: Called<'_>, out: &mut Vec<u8>| out.append(&mut request(called));
-            let replies = attempt.write(entry, &mut bytes, write);
+            let write = |called: Called<'_>, out: &mut Vec<u8>| {
+                // Last before the call: it holds for the next command alone.
+                spot.ask_first(out);
+                out.append(&mut request(called));
+            };
+            let replies = attempt.write(entry, &mut bytes, write) + u8::from(spot.asking);
             let reply = spot.link.call(bytes, replies).await?;
             if !attempt.is_to_go_again(&reply, entry, functions) {
                 return Ok(reply);

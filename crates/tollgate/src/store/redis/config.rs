@@ -1,5 +1,6 @@
 //! How patient we are with Redis, and what we write there.
 
+use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ pub struct RedisConfig {
     pub default_ttl: Duration,
     /// How state is written.
     pub layout: Layout,
+    /// Fold subjects into so many hash tags, so that asks for several of them meet in a slot of a cluster and
+    /// travel together. Without, every subject is a tag of its own.
+    pub partitions: Option<NonZeroU16>,
     /// Bring our own reckoning of Redis' time along instead of letting scripts read its clock.
     pub client_time: bool,
     /// Call functions of a library that Redis keeps, which is cheaper than running scripts. Where Redis
@@ -65,6 +69,7 @@ impl RedisConfig {
             key_prefix: "tg".to_owned(),
             default_ttl: Duration::ZERO,
             layout: Layout::Packed,
+            partitions: None,
             client_time: false,
             functions: true,
             batch: true,

@@ -1,14 +1,18 @@
 //! What is under a key, in words: the debugging tool that binary state needs.
 
+use std::sync::Arc;
+
 use tollgate_core::algorithm::{Kind, TokenBucket, token_bucket};
 use tollgate_core::key;
 use tollgate_core::store::StoreError;
 use tollgate_core::units::Micros;
 
-use super::classify::answered;
+use super::cluster::slots::slot_of_key;
 use super::config::Layout;
+use super::node::Node;
+use super::topology::{Lane, Spot};
 use super::wire::Reply;
-use super::{RedisStore, dial, reply, request, wire};
+use super::{RedisStore, dial, reply};
 
 /// How many keys one look at a subject lists at most.
 const KEYS_MAX: usize = 1000;
@@ -73,7 +77,8 @@ impl RedisStore {
     /// Reads one key by its full name; `None` if there is no such key.
     pub async fn inspect(&self, name: &str) -> Result<Option<Inspected>, StoreError> {
         let Some(parts) = NameParts::parse(name) else { return Ok(None) };
-        let redis_type = match self.ask(&["TYPE", name]).await? {
+        let mut spot = self.spot_in(Lane::Thread(self.number()), || slot_of_key(name)).await?;
+        let redis_type = match self.ask(&mut spot, &["TYPE", name]).await? {
             Reply::Simple(text) if text == "none" => return Ok(None),
             Reply::Simple(text) => text,
             _ => return Err(reply::bad("not a type")),
@@ -84,12 +89,12 @@ impl RedisStore {
             "zset" => &["ZRANGE", name, "0", "-1", "WITHSCORES"],
             _ => &[],
         };
-        let raw = if read.is_empty() { Vec::new() } else { bulks(self.ask(read).await?) };
-        let expires_after = match self.ask(&["PTTL", name]).await? {
+        let raw = if read.is_empty() { Vec::new() } else { bulks(self.ask(&mut spot, read).await?) };
+        let expires_after = match self.ask(&mut spot, &["PTTL", name]).await? {
             Reply::Integer(millis) => u64::try_from(millis).ok().map(Micros::from_millis),
             _ => None,
         };
-        let now = match self.ask(&["TIME"]).await? {
+        let now = match self.ask(&mut spot, &["TIME"]).await? {
             Reply::Array(parts) => dial::time_of(&parts).ok_or_else(|| reply::bad("not a time"))?,
             _ => return Err(reply::bad("not a time")),
         };
@@ -109,17 +114,29 @@ impl RedisStore {
         }))
     }
 
-    /// The names of every key a subject has, in either layout. Walks the whole database.
+    /// The names of every key a subject has, in either layout. Walks the whole database, on every node: a slot
+    /// that is on its way is on two.
     pub async fn keys_of(&self, subject: &[u8]) -> Result<Vec<String>, StoreError> {
-        let tag = request::Naming::tag(subject);
+        let stem = self.naming.stem(subject);
         let pattern =
-            format!("{}:{}[ph]:{}:*", glob_escaped(&self.shared.config.key_prefix), '1', glob_escaped(&tag));
+            format!("{}:{}[ph]:{}:*", glob_escaped(&self.shared.config.key_prefix), '1', glob_escaped(&stem));
+        self.topology.any().await?;
         let mut names = Vec::new();
+        for node in self.topology.nodes() {
+            self.scan(node, &pattern, &mut names).await?;
+        }
+        names.sort_unstable();
+        names.dedup();
+        names.truncate(KEYS_MAX);
+        Ok(names)
+    }
+
+    async fn scan(&self, node: Arc<Node>, pattern: &str, names: &mut Vec<String>) -> Result<(), StoreError> {
+        let mut spot = Spot::new(node, Lane::Thread(self.number()));
         let mut cursor = "0".to_owned();
         loop {
-            let Reply::Array(parts) =
-                self.ask(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", "1000"]).await?
-            else {
+            let words = ["SCAN", &cursor, "MATCH", pattern, "COUNT", "1000"];
+            let Reply::Array(parts) = self.ask(&mut spot, &words).await? else {
                 return Err(reply::bad("not a scan"));
             };
             let [Reply::Bulk(next), Reply::Array(found)] = parts.as_slice() else {
@@ -131,25 +148,19 @@ impl RedisStore {
             }));
             cursor = String::from_utf8_lossy(next).into_owned();
             if cursor == "0" || names.len() >= KEYS_MAX {
-                names.sort_unstable();
-                names.dedup();
-                names.truncate(KEYS_MAX);
-                return Ok(names);
+                return Ok(());
             }
         }
     }
 
-    async fn ask(&self, words: &[&str]) -> Result<Reply, StoreError> {
-        let mut bytes = Vec::new();
-        wire::command(&mut bytes, words.iter().map(|word| word.as_bytes()));
-        match self.link().call(bytes, 1).await? {
-            Reply::Error(message) => Err(answered(&message)),
-            reply => Ok(reply),
-        }
+    async fn ask(&self, spot: &mut Spot, words: &[&str]) -> Result<Reply, StoreError> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.plain(spot, &words).await
     }
 }
 
-/// A key's name, taken apart: `prefix:generation:{subject}:rule:limit:algorithm`.
+/// A key's name, taken apart: `prefix:generation:{subject}:rule:limit:algorithm`, or, in partitions,
+/// `prefix:generation:{=partition}subject:rule:limit:algorithm`.
 struct NameParts {
     subject: Option<String>,
     rule: Option<String>,
@@ -161,7 +172,11 @@ struct NameParts {
 impl NameParts {
     fn parse(name: &str) -> Option<NameParts> {
         let (head, rest) = name.split_once(":{")?;
-        let (tag, scope) = rest.split_once("}:")?;
+        let (tag, rest) = rest.split_once('}')?;
+        let (tag, scope) = match tag.strip_prefix('=') {
+            Some(_) => rest.split_once(':')?,
+            None => (tag, rest.strip_prefix(':')?),
+        };
         let layout = match head.rsplit_once(':')?.1 {
             "1p" => Layout::Packed,
             "1h" => Layout::Hash,

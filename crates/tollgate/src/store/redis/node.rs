@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
-use tollgate_core::store::StoreError;
+use tollgate_core::store::{Shard, StoreError};
 
 use super::anchor::Anchor;
+use super::cluster::slots::tag_in;
 use super::dial::{Greeting, Stream, Wants, dial};
 use super::link::{Link, Shared};
 use super::sentinel::Sentinels;
@@ -62,6 +63,8 @@ type Slot = Mutex<Option<Link>>;
 pub(super) struct Node {
     /// What its connections share.
     pub server: Arc<Server>,
+    /// Which shard of the store it is.
+    pub shard: Shard,
     /// What it last said about itself.
     pub survey: Arc<Mutex<Survey>>,
     shared: Arc<Shared>,
@@ -71,15 +74,8 @@ pub(super) struct Node {
     control: Slot,
     /// Since when heartbeats have been answered, one after the other.
     answering_since: Mutex<Option<Instant>>,
-}
-
-/// A connection to call on, and the node it leads to.
-#[derive(Debug, Clone)]
-pub(super) struct Spot {
-    /// The server.
-    pub node: Arc<Node>,
-    /// The connection.
-    pub link: Link,
+    /// The tag that heartbeats go by, and the slot it is in.
+    tag: Mutex<Option<(u16, String)>>,
 }
 
 impl Server {
@@ -150,13 +146,15 @@ impl Server {
 
 impl Node {
     /// A node with no connection yet.
-    pub(super) fn new(shared: &Arc<Shared>, server: Server) -> Node {
+    pub(super) fn new(shared: &Arc<Shared>, server: Server, which: Shard) -> Node {
         Node {
+            shard: which,
             server: Arc::new(server),
             survey: Arc::default(),
             slots: (0..shared.config.pool_size.max(1)).map(|_| Slot::default()).collect(),
             control: Slot::default(),
             answering_since: Mutex::default(),
+            tag: Mutex::default(),
             shared: Arc::clone(shared),
         }
     }
@@ -169,6 +167,21 @@ impl Node {
     /// The connection of heartbeats.
     pub(super) fn control(&self) -> Link {
         self.fill(&self.control)
+    }
+
+    /// The tag that instances show themselves alive by on a node that serves `slot`. All instances with the same
+    /// map have the same.
+    pub(super) fn tag(&self, slot: u16) -> String {
+        let mut known = self.tag.lock();
+        match &*known {
+            Some((of, tag)) if *of == slot => tag.clone(),
+            _ => known.insert((slot, tag_in(slot, "instances="))).1.clone(),
+        }
+    }
+
+    /// Whether it seems to be there.
+    pub(super) fn is_answering(&self) -> bool {
+        self.control.lock().as_ref().is_some_and(Link::is_open)
     }
 
     /// Every connection there is.

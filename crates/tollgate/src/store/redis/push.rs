@@ -22,6 +22,7 @@ use super::dial::Stream;
 use super::link::{Shared, backoff};
 use super::node::Server;
 use super::reply::bad;
+use super::topology::Topology;
 use super::url::Endpoint;
 use super::wire::{self, Reply, take_reply};
 use crate::store::ears::Ears;
@@ -99,7 +100,7 @@ impl RedisStore {
         let mut request = Vec::with_capacity(bytes.len() + 96);
         let words = [&b"PUBLISH"[..], self.hearing.channel.as_bytes(), &bytes];
         wire::command(&mut request, words.into_iter());
-        match self.link().call(request, 1).await? {
+        match self.any_spot().await?.link.call(request, 1).await? {
             Reply::Integer(_) => Ok(()),
             Reply::Error(message) => Err(answered(&message)),
             _ => Err(bad("not an integer")),
@@ -122,23 +123,19 @@ impl RedisStore {
         }
         let mut task = self.hearing.task.lock();
         if task.as_ref().is_none_or(AbortHandle::is_finished) {
-            let server = Arc::clone(&self.node.server);
-            let listening = keep(Arc::clone(&self.shared), server, Arc::clone(&self.hearing));
+            let listening = keep(Arc::clone(&self.shared), self.topology.clone(), Arc::clone(&self.hearing));
             *task = Some(tokio::spawn(listening).abort_handle());
         }
     }
 }
 
 /// Dials, listens, and dials again.
-async fn keep(shared: Arc<Shared>, server: Arc<Server>, hearing: Arc<Hearing>) {
+async fn keep(shared: Arc<Shared>, topology: Topology, hearing: Arc<Hearing>) {
     let (mut failures, mut is_forbidden) = (0_u32, false);
     loop {
         let born = Instant::now();
-        let error = match connected(&shared, &server).await {
-            Ok((stream, endpoint)) => tokio::select! {
-                error = listen(stream, &shared, &hearing) => error,
-                () = server.moved(&endpoint) => lost("another server was made the primary"),
-            },
+        let error = match topology.any().await {
+            Ok(node) => listen_to(&node.server, &shared, &hearing).await,
             Err(error) => error,
         };
         hearing.is_listening.store(false, Ordering::Relaxed);
@@ -153,6 +150,16 @@ async fn keep(shared: Arc<Shared>, server: Arc<Server>, hearing: Arc<Hearing>) {
         }
         failures = if born.elapsed() >= LIFE_MIN { 1 } else { failures.saturating_add(1) };
         sleep(backoff(failures, shared.config.max_retries)).await;
+    }
+}
+
+async fn listen_to(server: &Server, shared: &Shared, hearing: &Hearing) -> StoreError {
+    match connected(shared, server).await {
+        Ok((stream, endpoint)) => tokio::select! {
+            error = listen(stream, shared, hearing) => error,
+            () = server.moved(&endpoint) => lost("another server was made the primary"),
+        },
+        Err(error) => error,
     }
 }
 

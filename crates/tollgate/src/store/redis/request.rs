@@ -1,5 +1,7 @@
 //! How keys are named and kept, and refunds and heartbeats in the bytes of one `FCALL` or `EVALSHA`.
 
+use std::num::NonZeroU16;
+
 use sha2::{Digest, Sha256};
 use tollgate_core::algorithm::{Algorithm, Kind};
 use tollgate_core::check::Refund;
@@ -7,7 +9,8 @@ use tollgate_core::decision::Take;
 use tollgate_core::key::{Key, encode};
 use tollgate_core::units::Micros;
 
-use super::config::Layout;
+use super::cluster::slots::{slot_of, slot_of_key};
+use super::config::{Layout, RedisConfig};
 use super::part::Packed;
 use super::scripts::Called;
 use super::wire::{bulk, header};
@@ -21,6 +24,9 @@ const GENERATION: u8 = b'1';
 /// A TTL above this, a quarter of a million years, would not be exact in Lua.
 const TTL_MS_MAX: u64 = (1 << 53) - 1;
 
+/// The hash tag of the notice board.
+pub(super) const BOARD_TAG: &str = "board";
+
 /// How this store names keys and how long it keeps them.
 #[derive(Debug)]
 pub(super) struct Naming {
@@ -28,24 +34,29 @@ pub(super) struct Naming {
     head: String,
     /// The shortest TTL, in milliseconds, an exact double.
     ttl_ms_min: u64,
+    /// How many hash tags subjects are folded into, if they are.
+    partitions: Option<NonZeroU16>,
 }
 
 impl Naming {
     /// Names for a prefix and a layout.
-    pub(super) fn new(prefix: &str, layout: Layout, ttl_ms_min: u64) -> Naming {
-        let layout = match layout {
+    pub(super) fn new(config: &RedisConfig) -> Naming {
+        let ttl_ms_min = u64::try_from(config.default_ttl.as_millis()).unwrap_or(u64::MAX);
+        let (prefix, partitions) = (&config.key_prefix, config.partitions);
+        let layout = match config.layout {
             Layout::Packed => 'p',
             Layout::Hash => 'h',
         };
         Naming {
             head: format!("{prefix}:{}{layout}:", char::from(GENERATION)),
             ttl_ms_min: ttl_ms_min.min(TTL_MS_MAX),
+            partitions,
         }
     }
 
     /// The keys of the notice board: its notices, and its head. Neither can be a subject's.
     pub(super) fn board(&self) -> [String; 2] {
-        ["", "=head"].map(|end| format!("{}{{board}}{end}", self.head))
+        ["", "=head"].map(|end| format!("{}{{{BOARD_TAG}}}{end}", self.head))
     }
 
     /// The channel that pushes go by. Redis' channels know no databases, so the number of ours is in the name.
@@ -56,21 +67,50 @@ impl Naming {
         }
     }
 
-    /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`.
+    /// Writes a key as Redis has it: `prefix:generation:{subject}:rule:limit:algorithm`, or, in partitions,
+    /// `prefix:generation:{=partition}subject:rule:limit:algorithm`.
     ///
-    /// A long subject is hashed, marked with `~`, which no encoded subject begins with.
+    /// A long subject is hashed, marked with `~`, which no encoded subject begins with; nor does any with `=`.
     pub(super) fn write_key(&self, key: &Key<'_>, out: &mut String) {
         out.push_str(&self.head);
-        write_tag(key.subject, out);
+        self.write_stem(key.subject, out);
         out.push(':');
         out.push_str(key.scope.as_str());
     }
 
-    /// The hash tag that all keys of a subject share.
-    pub(super) fn tag(subject: &[u8]) -> String {
-        let mut tag = String::new();
-        write_tag(subject, &mut tag);
+    /// The slot that a key is in, on a cluster.
+    pub(super) fn slot(&self, key: Key<'_>) -> u16 {
+        let mut stem = String::with_capacity(48);
+        self.write_stem(key.subject, &mut stem);
+        slot_of_key(&stem)
+    }
+
+    /// What all keys of a subject have between generation and rule, the hash tag with it.
+    pub(super) fn stem(&self, subject: &[u8]) -> String {
+        let mut stem = String::new();
+        self.write_stem(subject, &mut stem);
+        stem
+    }
+
+    /// A hash tag of one's own, of whatever is not a subject's.
+    pub(super) fn tag(id: &[u8]) -> String {
+        let mut tag = "{".to_owned();
+        write_subject(id, &mut tag);
+        tag.push('}');
         tag
+    }
+
+    fn write_stem(&self, subject: &[u8], out: &mut String) {
+        out.push('{');
+        if let Some(partitions) = self.partitions {
+            out.push('=');
+            out.push_str(itoa::Buffer::new().format(slot_of(subject) % partitions));
+            out.push('}');
+            write_subject(subject, out);
+        } else {
+            write_subject(subject, out);
+            out.push('}');
+        }
     }
 
     /// A key as Redis has it.
@@ -113,10 +153,11 @@ impl Naming {
         out
     }
 
-    /// One call that shows `instance` alive.
+    /// One call that shows `instance` alive, among those under `tag`.
     pub(super) fn heartbeat(
         &self,
         called: Called<'_>,
+        tag: &str,
         instance: &str,
         alive_for: Micros,
         now: Micros,
@@ -124,7 +165,7 @@ impl Naming {
         let mut out = Vec::with_capacity(192);
         header(&mut out, b'*', 7);
         head(&mut out, called, 1);
-        bulk(&mut out, format!("{}{{instances}}", self.head).as_bytes());
+        bulk(&mut out, format!("{}{{{tag}}}", self.head).as_bytes());
         bulk(&mut out, instance.as_bytes());
         let mut number = itoa::Buffer::new();
         bulk(&mut out, number.format(alive_for.0).as_bytes());
@@ -165,8 +206,7 @@ pub(super) fn head(out: &mut Vec<u8>, called: Called<'_>, keys: usize) {
     bulk(out, itoa::Buffer::new().format(keys).as_bytes());
 }
 
-fn write_tag(subject: &[u8], out: &mut String) {
-    out.push('{');
+fn write_subject(subject: &[u8], out: &mut String) {
     let start = out.len();
     encode(subject, out);
     if out.len() - start > SUBJECT_BYTES_PLAIN {
@@ -177,5 +217,4 @@ fn write_tag(subject: &[u8], out: &mut String) {
             out.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or('0'));
         }
     }
-    out.push('}');
 }
