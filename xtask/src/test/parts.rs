@@ -117,7 +117,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "sentinel",
         why: "the primary is followed, whatever becomes of the old one",
-        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["sentinel"]) },
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["sentinel", "failover"]) },
     },
     Part {
         name: "cluster",
