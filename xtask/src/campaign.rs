@@ -1,4 +1,4 @@
-//! `cargo xtask campaign [NAME] [--seed N]`: the long searches, and the page each one leaves behind.
+//! `cargo xtask campaign [NAME] [--seed N] [--rounds N]`: the long searches, and the page each one leaves behind.
 //!
 //! A campaign is an ignored test that reads its seed from `TOLLGATE_SEED` and runs for as long as it is
 //! worth. Its page says what was run, on which commit, with which seed and for how long, so that anybody
@@ -23,6 +23,8 @@ struct Campaign {
     what: &'static str,
     package: &'static str,
     test: &'static str,
+    /// How often it repeats everything unless told otherwise, if that is a question.
+    rounds: Option<u32>,
 }
 
 const CAMPAIGNS: &[Campaign] = &[
@@ -31,18 +33,28 @@ const CAMPAIGNS: &[Campaign] = &[
         what: "a history on which an algorithm and its textbook model differ",
         package: "tollgate-core",
         test: "algorithms",
+        rounds: None,
     },
     Campaign {
         name: "twin",
         what: "a history on which Rust and Lua differ",
         package: "tollgate",
         test: "twins",
+        rounds: None,
     },
     Campaign {
         name: "faults",
         what: "a fault after which a promise does not hold",
         package: "tollgate",
         test: "faults",
+        rounds: None,
+    },
+    Campaign {
+        name: "failover",
+        what: "a failover that admits too much, or that clients do not follow",
+        package: "tollgate",
+        test: "failover",
+        rounds: Some(20),
     },
 ];
 
@@ -57,6 +69,9 @@ pub(crate) struct Args {
     /// Repeats the run that had this seed; a new one is drawn if none is given.
     #[arg(long)]
     seed: Option<u64>,
+    /// How often a campaign that counts in rounds repeats everything.
+    #[arg(long)]
+    rounds: Option<u32>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -66,17 +81,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let known = CAMPAIGNS.iter().map(|Campaign { name, what, .. }| format!("  {name:<8} {what}"));
         bail!("no campaign has that name; there are:\n{}", known.collect::<Vec<_>>().join("\n"));
     }
+    if args.rounds == Some(0)
+        || args.rounds.is_some() && chosen.iter().all(|campaign| campaign.rounds.is_none())
+    {
+        bail!("--rounds is 1 or more, and for a campaign that counts in rounds");
+    }
     let seed = args.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    chosen.into_iter().try_for_each(|campaign| search(campaign, seed))
+    chosen.into_iter().try_for_each(|campaign| search(campaign, seed, args.rounds))
 }
 
-fn search(campaign: &Campaign, seed: u64) -> Result<()> {
-    let Campaign { name, what, package, test } = *campaign;
+fn search(campaign: &Campaign, seed: u64, rounds: Option<u32>) -> Result<()> {
+    let Campaign { name, what, package, test, rounds: usual } = *campaign;
+    let rounds = usual.map(|usual| rounds.unwrap_or(usual));
     println!("campaign {name}, seed {seed}: looking for {what}");
     // Asked before the run: a campaign lasts hours, and the tree may move on meanwhile.
     let (date, commit) = (date(), commit());
     let mut cargo = command::cargo(&["test", "--release", "--locked", "-p", package, "--test", test])?;
     cargo.args(["--", "--ignored", "--nocapture"]).env("TOLLGATE_SEED", seed.to_string());
+    if let Some(rounds) = rounds {
+        cargo.env("TOLLGATE_ROUNDS", rounds.to_string());
+    }
     let (done, took) = command::timed(|| tee(&mut cargo));
     let (succeeded, output) = done?;
 
@@ -86,7 +110,7 @@ fn search(campaign: &Campaign, seed: u64) -> Result<()> {
     }
     let result = if succeeded { "nothing found" } else { "FAILED" };
     let command = command::show(&cargo);
-    let page = page(&Run { name, what, result, date, commit, seed, took, command, output });
+    let page = page(&Run { name, what, result, date, commit, seed, rounds, took, command, output });
     let folder = command::root()?.join("docs").join("campaigns");
     fs::create_dir_all(&folder)?;
     let file = folder.join(format!("{name}.md"));
@@ -103,6 +127,7 @@ struct Run<'a> {
     date: String,
     commit: String,
     seed: u64,
+    rounds: Option<u32>,
     took: Duration,
     command: String,
     output: Vec<String>,
@@ -113,7 +138,8 @@ fn page(run: &Run) -> String {
         "# Campaign `{}`\n\nLooks for {}. Written by `cargo xtask campaign`.\n\n",
         run.name, run.what
     );
-    let again = format!("`cargo xtask campaign {} --seed {}`", run.name, run.seed);
+    let rounds = run.rounds.map(|rounds| format!(" --rounds {rounds}")).unwrap_or_default();
+    let again = format!("`cargo xtask campaign {} --seed {}{rounds}`", run.name, run.seed);
     let rows = [
         ("result", run.result.to_owned()),
         ("date", run.date.clone()),

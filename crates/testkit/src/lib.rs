@@ -21,18 +21,22 @@ pub mod front;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod sides;
 pub mod together;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use certificates::Certificates;
 pub use clock::ClockShim;
-pub use contract::{TestTime, store_contract};
+pub use contract::{TestTime, asks_contract, kind_contract, store_contract};
 pub use eventually::eventually;
 pub use front::{Front, FrontPlaces, FrontProgram};
 pub use process::{Child, free_port};
 pub use proxy::ChaosProxy;
-pub use redis::{Program, RedisClient, RedisCluster, RedisServer, Reply, ReplyError, SentinelGroup, slot_of};
+pub use redis::{
+    AdminDoor, Program, RedisClient, RedisCluster, RedisServer, Reply, ReplyError, SentinelGroup, slot_of,
+};
+pub use sides::{TwoSides, enter_namespace};
 pub use together::together;
 
 /// A key prefix that no other call returns, in this process or another: `test-1f3a-0-9c41d2e07b65f813`.

@@ -45,6 +45,19 @@ pub struct RedisServer {
     directory: TempDir,
 }
 
+/// The way in for the administrator of a server, whatever becomes of that.
+#[derive(Debug, Clone)]
+pub struct AdminDoor {
+    socket: PathBuf,
+}
+
+impl AdminDoor {
+    /// Opens a connection that may do everything, if the server is there.
+    pub async fn open(&self) -> Result<RedisClient, ReplyError> {
+        launch::admin_by(&self.socket).await
+    }
+}
+
 /// How [`RedisServer::url`] tells a client to come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scheme {
@@ -159,6 +172,11 @@ impl RedisServer {
             Ok(Err(error)) => self.fail(&format!("refused its administrator: {error}")),
             Err(_) => self.fail("did not answer its administrator: is it paused?"),
         }
+    }
+
+    /// The way in for its administrator, for a task that outlives a borrow of the server.
+    pub fn admin_door(&self) -> AdminDoor {
+        AdminDoor { socket: self.unix_path() }
     }
 
     /// Sends one command on a new administrator's connection. Panics when Redis answers an error; use

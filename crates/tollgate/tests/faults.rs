@@ -15,6 +15,8 @@ mod campaign;
 mod catalogue;
 #[path = "faults/clocks.rs"]
 mod clocks;
+#[path = "faults/excess.rs"]
+mod excess;
 #[path = "faults/guarding.rs"]
 mod guarding;
 #[path = "faults/replies.rs"]

@@ -117,7 +117,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "sentinel",
         why: "the primary is followed, whatever becomes of the old one",
-        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["sentinel"]) },
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["sentinel", "failover"]) },
     },
     Part {
         name: "cluster",
@@ -133,6 +133,11 @@ pub(crate) const PARTS: &[Part] = &[
         name: "lease",
         why: "tokens taken ahead keep to their bound, and come back",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["leases"]) },
+    },
+    Part {
+        name: "matrix",
+        why: "every algorithm on every topology through every tier, and a process killed in each",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["matrix"]) },
     },
     Part {
         name: "door",

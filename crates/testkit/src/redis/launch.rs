@@ -8,7 +8,7 @@ use std::{
     fs,
     io::ErrorKind,
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::Arc,
     time::Instant,
@@ -203,7 +203,12 @@ pub(super) async fn relaunch(directory: &TempDir, place: &Place, clock: Option<&
 
 /// Connects to the server of `directory` as its administrator.
 pub(super) async fn admin(directory: &TempDir) -> Result<RedisClient, ReplyError> {
-    let mut client = RedisClient::connect_unix(&unix_path(directory)).await?;
+    admin_by(&unix_path(directory)).await
+}
+
+/// Connects to a server as its administrator, by its Unix socket.
+pub(super) async fn admin_by(socket: &Path) -> Result<RedisClient, ReplyError> {
+    let mut client = RedisClient::connect_unix(socket).await?;
     client.command(&["AUTH", ADMIN_USER, ADMIN_PASSWORD]).await?;
     Ok(client)
 }

@@ -6,7 +6,7 @@ use testkit::{ChaosProxy, RedisServer, eventually, unique_prefix};
 use tollgate::store::redis::RedisStore;
 use tollgate::{Engine, OnOutage, Source};
 
-use crate::report::worst_excess;
+use crate::excess::worst_excess;
 use crate::stand::{Asked, CAPACITY, Heard, RATE, ask, builder};
 
 /// Asks the rule that answers `local`, as fast as it can, for a while.
