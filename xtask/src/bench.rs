@@ -42,6 +42,11 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
         "instructions per match with one rule and with ten thousand (needs valgrind)",
         &[&["run", "--release", "--locked", "-p", "bench", "--", "policy"]],
     ),
+    (
+        "redis",
+        "what travelling in batches saves Redis, beside the decision record's script",
+        &[&["run", "--release", "--locked", "-p", "bench", "--", "redis"]],
+    ),
 ];
 
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 //! One module per part; each prints a table in Markdown.
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+mod batches;
 mod breaker;
 mod doors;
 mod flood;
@@ -30,11 +31,12 @@ fn main() -> Result<()> {
         ["doors", "resp"] => resp::run(),
         ["http"] => http::run(),
         ["leases"] => leases::run(),
+        ["redis"] | ["redis", "batches"] => batches::run(),
         ["policy"] => policy::run(),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy"
+            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy | bench redis [batches]"
         ),
     }
 }

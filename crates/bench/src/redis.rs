@@ -24,7 +24,7 @@ const TOGETHER: [usize; 2] = [1, 32];
 const LATENCY_CALLS: usize = 20_000;
 
 /// The script as decision record 000 prints it.
-const RECORD: &str = include_str!("record_000.lua");
+pub(crate) const RECORD: &str = include_str!("record_000.lua");
 
 /// Runs all of it.
 pub(crate) fn run() -> Result<()> {
@@ -191,6 +191,12 @@ async fn our_calls(
 
 /// How long a call took in Redis, by whichever way it was called.
 async fn micros_per_call(admin: &mut RedisClient) -> Result<f64> {
+    let (calls, micros) = in_scripts(admin).await?;
+    Ok(micros / calls)
+}
+
+/// Calls of scripts and functions since the statistics were reset, and the microseconds they took in Redis.
+pub(crate) async fn in_scripts(admin: &mut RedisClient) -> Result<(f64, f64)> {
     let info = admin.command(&["INFO", "commandstats"]).await?.text();
     let (mut calls, mut micros) = (0.0, 0.0);
     for command in ["cmdstat_fcall:", "cmdstat_evalsha:"] {
@@ -203,7 +209,7 @@ async fn micros_per_call(admin: &mut RedisClient) -> Result<f64> {
         micros += field("usec=")?;
     }
     anyhow::ensure!(calls > 0.0, "no call was counted");
-    Ok(micros / calls)
+    Ok((calls, micros))
 }
 
 /// How long a check takes beside a PING on the same connection, by turns.

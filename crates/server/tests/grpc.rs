@@ -19,7 +19,7 @@ use proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Rate
 use proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use proto::tollgate::v1;
 use testkit::{Certificates, RedisServer};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_reflection::pb::{v1 as reflection, v1alpha as reflection_alpha};
 
@@ -466,15 +466,24 @@ async fn connections_streams_and_resets_are_bounded() {
     let is_told = said.windows(15).any(|words| words == b"too_many_resets");
     assert!(is_told, "{}", String::from_utf8_lossy(&said));
 
-    // One connection too many is closed without a word, and counted.
-    let mut second = Client::connect(server.grpc).await;
-    second.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
-    let mut settings = [0; 9];
-    second.stream.read_exact(&mut settings).await.unwrap();
+    // One connection too many is closed without a word, and counted. Until the attacker's place is free
+    // again, that may be the second.
+    let mut refused = 0.0;
+    let _second = loop {
+        let mut second = Client::connect(server.grpc).await;
+        // Who is closed at once may not even get to write.
+        let _ = second.stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
+        let mut settings = [0; 9];
+        if second.stream.read_exact(&mut settings).await.is_ok() {
+            break second;
+        }
+        refused += 1.0;
+        assert!(refused < 100.0, "no place became free");
+    };
     let mut third = Client::connect(server.grpc).await;
     said.clear();
     let _ = tokio::time::timeout(PATIENCE, third.stream.read_to_end(&mut said)).await.unwrap();
     assert!(said.is_empty(), "{said:?}");
-    assert_eq!(server.metric("tollgate_grpc_connections_refused_total").await, Some(1.0));
+    assert_eq!(server.metric("tollgate_grpc_connections_refused_total").await, Some(refused + 1.0));
     assert_eq!(caller.one("shop", &[("tenant", "acme")]).await.1.limit_remaining, 1, "others go on");
 }

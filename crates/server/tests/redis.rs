@@ -175,6 +175,24 @@ async fn functions_can_be_switched_off_and_a_metric_says_which_it_is() {
 }
 
 #[tokio::test]
+async fn a_metric_says_how_many_takes_travelled_together() {
+    let redis = RedisServer::start().await;
+    let (server, _file) = serving(&redis, &[]).await;
+    for _ in 0..3 {
+        server.check(r#"{"rule":"own","key":"ann"}"#).await;
+    }
+    // Each had been answered before the next was asked, so each went alone.
+    for (series, value) in [
+        (r#"tollgate_redis_batch_size_bucket{le="1.0"}"#, 3.0),
+        (r#"tollgate_redis_batch_size_bucket{le="128.0"}"#, 3.0),
+        ("tollgate_redis_batch_size_count", 3.0),
+        ("tollgate_redis_batch_size_sum", 3.0),
+    ] {
+        assert_eq!(server.metric(series).await, Some(value), "{series}");
+    }
+}
+
+#[tokio::test]
 async fn inspect_shows_any_bucket_in_words_and_in_json() {
     let redis = RedisServer::start().await;
     for layout in ["packed", "hash"] {

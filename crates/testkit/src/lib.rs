@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use certificates::Certificates;
 pub use clock::ClockShim;
-pub use contract::{TestTime, store_contract};
+pub use contract::{TestTime, asks_contract, kind_contract, store_contract};
 pub use eventually::eventually;
 pub use front::{Front, FrontPlaces, FrontProgram};
 pub use process::{Child, free_port};

@@ -25,8 +25,8 @@ if now == 0 then
   now = time[1] * 1000000 + time[2]
 end
 local plan = { string.byte(ARGV[2], 1, -1) }
-local results, errors, odd = { now }, {}, {}
-local singles, values = plan[1], nil
+local singles, at, start = plan[1], 2, 1
+local values, errors, odd = {}, {}, {}
 if singles > 0 then
   values = pcall('MGET', unpack(KEYS, 1, singles))
   if values.err then
@@ -40,48 +40,53 @@ local function failed(why)
   return 3 + 4 * #errors
 end
 
--- Decides the single buckets from `first` on; an error ends it, at the first without a result.
-local function singly(first)
-  local at, start = 2, 1
-  while start <= singles do
-    local asked, stop = ARGV[plan[at]], start + plan[at + 1] - 1
-    if stop >= first then
-      local limit, pour, needed, full, renew_every, ttl = parse('<c16ddddd', asked)
-      local renewed = now - now % renew_every
-      for i = start > first and start or first, stop do
-        local value, result = values[i], 3
-        if not value then
-          -- Or of another type, which MGET does not tell: then it is not set.
-          local units = full - needed
-          if call('SET', KEYS[i], pack('<Bddc16', 1, units, now, limit), 'PX', ttl, 'NX') then
-            result = 4 * units + 2
-          end
-        elseif #value == 33 then
-          local version, units, last_refill, under = parse('<Bddc16', value)
-          if under == limit and version == 1 and last_refill <= now and units >= 0 and units <= full then
-            units = units + (now - last_refill) * pour
-            if units > full then units = full end
-            if units < needed then
-              result = 4 * units + 1
-            else
-              units = units - needed
-              if last_refill >= renewed then
-                call('SETRANGE', KEYS[i], '1', pack('<dd', units, now))
-              else
-                call('PSETEX', KEYS[i], ttl, pack('<Bddc16', 1, units, now, limit))
-              end
-              result = 4 * units
-            end
+-- Results take the places of values: a table that has its size costs less than one that grows to it.
+while start <= singles do
+  local asked, stop = ARGV[plan[at]], start + plan[at + 1] - 1
+  local limit, pour, needed, full, renew_every, ttl = parse('<c16ddddd', asked)
+  -- In text once it is needed: Redis would print the number anew for every key, with 17 digits.
+  local renewed, ttl_text = now - now % renew_every, nil
+  for i = start, stop do
+    local value, result = values[i], 3
+    if not value then
+      local units = full - needed
+      ttl_text = ttl_text or string.format('%.0f', ttl)
+      local set = pcall('SET', KEYS[i], pack('<Bddc16', 1, units, now, limit), 'PX', ttl_text, 'NX')
+      -- Not set: it is of another type, which MGET does not tell.
+      if set then result = set.ok and 4 * units + 2 or failed(set) end
+    elseif #value == 33 then
+      local version, units, last_refill, under = parse('<Bddc16', value)
+      if under == limit and version == 1 and last_refill <= now and units >= 0 and units <= full then
+        units = units + (now - last_refill) * pour
+        if units > full then units = full end
+        if units < needed then
+          result = 4 * units + 1
+        else
+          units = units - needed
+          result = 4 * units
+          if last_refill >= renewed then
+            local length = pcall('SETRANGE', KEYS[i], '1', pack('<dd', units, now))
+            if length ~= 33 then result = failed(length) end
+          else
+            ttl_text = ttl_text or string.format('%.0f', ttl)
+            local set = pcall('PSETEX', KEYS[i], ttl_text, pack('<Bddc16', 1, units, now, limit))
+            if not set.ok then result = failed(set) end
           end
         end
-        if result == 3 then odd[#odd + 1], odd[#odd + 2] = i, asked end
-        results[i + 1] = result
       end
     end
-    at, start = at + 2, stop + 1
+    if result == 3 then odd[#odd + 1], odd[#odd + 2] = i, asked end
+    values[i] = result
   end
-  return at
+  at, start = at + 2, stop + 1
 end
+local function packed()
+  return pack('<d' .. string.rep('d', singles), now, unpack(values, 1, singles))
+end
+-- Mostly that is all.
+if #odd == 0 and #errors == 0 and at > #plan then return packed() end
+
+local results = {}
 
 -- A single bucket's arguments as take.lua has them.
 local function spelt_out(asked)
@@ -146,21 +151,10 @@ local function of_checks(at, count)
   for i = 2, #reply do results[n + i - 1] = reply[i] end
 end
 
-local first, at = 1, 2
-repeat
-  local is_done, why = protect(singly, first)
-  if is_done then
-    at = why
-  else
-    first = #results
-    results[first + 1] = failed(why)
-    first = first + 1
-  end
-until is_done
 for i = 1, #odd, 2 do
   local args, ttl = spelt_out(odd[i + 1])
   local is_done, why = protect(one, KEYS[odd[i]], args, ttl)
-  if not is_done then results[odd[i] + 1] = failed(why) end
+  if not is_done then values[odd[i]] = failed(why) end
 end
 while at <= #plan do
   local count = plan[at]
@@ -179,6 +173,6 @@ while at <= #plan do
     at = at + 4
   end
 end
-local packed = pack('<' .. string.rep('d', #results), unpack(results))
-if #errors > 0 then return { packed, unpack(errors) } end
-return packed
+local all = packed() .. pack('<' .. string.rep('d', #results), unpack(results))
+if #errors > 0 then return { all, unpack(errors) } end
+return all

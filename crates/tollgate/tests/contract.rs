@@ -64,10 +64,21 @@ async fn redis_keeps_the_contract_hash_by_script() {
     redis_keeps_the_contract(Layout::Hash, false).await;
 }
 
+/// Every take as a call of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn redis_keeps_the_contract_one_by_one() {
+    let server = RedisServer::builder().clock_shim().start().await;
+    freeze(server.clock());
+    let config = RedisConfig { batch: false, ..config(&server.url(), Layout::Packed, true) };
+    let store = keeps_the_contract(config, server.clock()).await;
+    let batches = store.stats().batches;
+    assert!(batches.asks > 0 && batches.calls[0] == batches.asks, "{batches:?}");
+}
+
 async fn redis_keeps_the_contract(layout: Layout, functions: bool) {
     let server = RedisServer::builder().clock_shim().start().await;
     freeze(server.clock());
-    keeps_the_contract(&server.url(), layout, functions, server.clock()).await;
+    keeps_the_contract(config(&server.url(), layout, functions), server.clock()).await;
 }
 
 /// A primary that replicates to two others and is watched: nothing else about it is different. Its clock leaps by
@@ -82,7 +93,7 @@ async fn redis_behind_sentinels_keeps_the_contract() {
         .start()
         .await;
     freeze(&clock);
-    keeps_the_contract(&group.url(), Layout::Packed, true, &clock).await;
+    keeps_the_contract(config(&group.url(), Layout::Packed, true), &clock).await;
 }
 
 /// Every node on the same clock, whose leaps nobody takes for silence.
@@ -105,14 +116,14 @@ async fn a_cluster_keeps_the_contract(layout: Layout, functions: bool) {
         .start()
         .await;
     freeze(&clock);
-    keeps_the_contract(&cluster.url(), layout, functions, &clock).await;
+    keeps_the_contract(config(&cluster.url(), layout, functions), &clock).await;
 }
 
 fn freeze(clock: &ClockShim) {
     clock.freeze_at_us(i64::try_from(START_US).expect("a time of this millennium"));
 }
 
-async fn keeps_the_contract(url: &str, layout: Layout, functions: bool, clock: &ClockShim) {
+fn config(url: &str, layout: Layout, functions: bool) -> RedisConfig {
     let mut config = RedisConfig::new(RedisUrl::parse(url).expect("a URL of testkit's"));
     config.layout = layout;
     config.functions = functions;
@@ -122,6 +133,11 @@ async fn keeps_the_contract(url: &str, layout: Layout, functions: bool, clock: &
     config.read_timeout = Duration::from_secs(20);
     config.write_timeout = Duration::from_secs(20);
     config.dial_timeout = Duration::from_secs(20);
+    config
+}
+
+async fn keeps_the_contract(config: RedisConfig, clock: &ClockShim) -> Arc<RedisStore> {
     let store = Arc::new(RedisStore::new(config).expect("no TLS to go wrong"));
     store_contract(&store, clock).await;
+    store
 }

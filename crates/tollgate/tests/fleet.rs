@@ -163,6 +163,8 @@ async fn work(url: &str, prefix: &str, rate: &str, burst: u32, keys: u32, millis
     config.key_prefix = prefix.to_owned();
     // Nothing here may time out: a charge nobody heard of is not in the history.
     config.read_timeout = Duration::from_secs(10);
+    config.write_timeout = Duration::from_secs(10);
+    config.dial_timeout = Duration::from_secs(10);
     let engine = Engine::builder(RedisStore::new(config).expect("a store"))
         .deadline(Duration::from_secs(10))
         .failures_to_open(u32::MAX)

@@ -135,6 +135,11 @@ pub(crate) const PARTS: &[Part] = &[
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["leases"]) },
     },
     Part {
+        name: "matrix",
+        why: "every algorithm on every topology through every tier, and a process killed in each",
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["matrix"]) },
+    },
+    Part {
         name: "door",
         why: "bytes in and bytes out are the documented ones",
         work: Tests { package: "tollgate-server", folder: "server", which: AllBut(&["resp_clients"]) },

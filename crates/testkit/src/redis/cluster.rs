@@ -8,7 +8,9 @@ use std::{
 
 use tokio::time;
 
-use super::{ADMIN_PASSWORD, ADMIN_USER, RedisBuilder, RedisServer, Reply, Scheme, sentinel::together};
+use super::{
+    ADMIN_PASSWORD, ADMIN_USER, Program, RedisBuilder, RedisServer, Reply, Scheme, sentinel::together,
+};
 use crate::{Certificates, ClockShim, certificates::Identity, eventually::PATIENCE};
 
 /// How many slots a cluster has.
@@ -29,6 +31,7 @@ pub struct ClusterBuilder {
     has_replicas: bool,
     certificates: Option<Arc<Certificates>>,
     clock: Option<Arc<ClockShim>>,
+    program: Program,
 }
 
 /// A cluster. All its nodes are killed on drop.
@@ -47,6 +50,7 @@ impl Default for ClusterBuilder {
             has_replicas: true,
             certificates: None,
             clock: None,
+            program: Program::wanted(),
         }
     }
 }
@@ -73,6 +77,12 @@ impl ClusterBuilder {
     /// Primaries alone.
     pub fn without_replicas(mut self) -> ClusterBuilder {
         self.has_replicas = false;
+        self
+    }
+
+    /// Runs that program, whatever the environment asks for.
+    pub fn program(mut self, program: Program) -> ClusterBuilder {
+        self.program = program;
         self
     }
 
@@ -104,7 +114,7 @@ impl ClusterBuilder {
 
     fn node(&self) -> RedisBuilder {
         let timeout = self.node_timeout.as_millis().to_string();
-        let mut builder = RedisServer::builder().trusted_by_others();
+        let mut builder = RedisServer::builder().program(self.program).trusted_by_others();
         if let Some(certificates) = &self.certificates {
             // Nodes ask each other for a certificate, whatever they ask of clients.
             let Identity { certificate, key } = &certificates.client;

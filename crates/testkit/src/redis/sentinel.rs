@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{task::JoinSet, time};
 
-use super::{PEER_PASSWORD, PEER_USER, RedisBuilder, RedisServer, Reply, Scheme};
+use super::{PEER_PASSWORD, PEER_USER, Program, RedisBuilder, RedisServer, Reply, Scheme};
 use crate::{
     Certificates, ClockShim,
     eventually::{LOOK_EVERY, PATIENCE},
@@ -33,6 +33,7 @@ pub struct SentinelBuilder {
     down_after: Duration,
     certificates: Option<Arc<Certificates>>,
     clock: Option<Arc<ClockShim>>,
+    program: Program,
     /// For the primary with one Sentinel, and for the rest.
     namespaces: Option<[(String, Ipv4Addr); 2]>,
 }
@@ -55,6 +56,7 @@ impl Default for SentinelBuilder {
             down_after: Duration::from_millis(500),
             certificates: None,
             clock: None,
+            program: Program::wanted(),
             namespaces: None,
         }
     }
@@ -82,6 +84,12 @@ impl SentinelBuilder {
     /// How long a primary is silent before Sentinels take it for gone.
     pub fn down_after(mut self, down_after: Duration) -> SentinelBuilder {
         self.down_after = down_after;
+        self
+    }
+
+    /// Runs that program, whatever the environment asks for.
+    pub fn program(mut self, program: Program) -> SentinelBuilder {
+        self.program = program;
         self
     }
 
@@ -149,7 +157,7 @@ impl SentinelBuilder {
     }
 
     fn common(&self, at: usize) -> RedisBuilder {
-        let mut builder = RedisServer::builder();
+        let mut builder = RedisServer::builder().program(self.program);
         if let Some(certificates) = &self.certificates {
             builder = builder.tls(certificates).arg("tls-replication", "yes");
         }

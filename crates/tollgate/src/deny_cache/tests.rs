@@ -78,7 +78,11 @@ fn what_was_eased_while_it_was_asked_for_is_not_remembered() {
     }));
     // Nothing was heard for a while, and something may have been.
     assert!(!remembers_after(|cache, _| cache.heard(Heard::Gap)));
-    assert!(remembers_after(|cache, key| cache.ease(&Key { subject: b"somebody else, elsewhere", ..key })));
+    // Easing is noted for many keys together; how they are put together is drawn anew for every cache.
+    let others = (0..20).filter(|_| {
+        remembers_after(|cache, key| cache.ease(&Key { subject: b"somebody else, elsewhere", ..key }))
+    });
+    assert!(others.count() > 10);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tollgate::{Source, clock};
 
 use crate::stand::{
     Asked, BACK_WITHIN, CAPACITY, DEADLINE, Load, RATE, ask, burst, config, engine, is_served,
-    last_without_redis, limit,
+    is_without_redis, last_without_redis, limit,
 };
 
 /// A machine busy with other tests stalls its tasks; the deadline itself is measured by the campaign.
@@ -42,7 +42,7 @@ async fn is_followed(load: Load, promoted: Instant) {
     let asked = load.stop().await;
     let back = last_without_redis(&asked, promoted).unwrap_or_default();
     assert!(back <= BACK_WITHIN, "back {back:?} after the promotion");
-    let since = asked.iter().filter(|asked| asked.at > promoted + back && asked.source == Source::Store);
+    let since = asked.iter().filter(|asked| asked.at > promoted + back && !is_without_redis(asked.source));
     assert!(since.count() > 50, "too few to tell");
     others_notice_nothing(&asked);
     is_within_bounds(&asked, 1);
@@ -61,10 +61,10 @@ fn is_within_bounds(asked: &[Asked], losses: u32) {
 /// would if nobody were sick.
 fn others_notice_nothing(asked: &[Asked]) {
     let others: Vec<_> = asked.iter().filter(|asked| asked.key != 0).collect();
-    let missed = others.iter().filter(|asked| asked.source != Source::Store).count();
+    let missed = others.iter().filter(|asked| is_without_redis(asked.source)).count();
     assert!(missed * 100 <= others.len(), "{missed} of {} asks of healthy shards", others.len());
     let sick = asked.iter().filter(|asked| asked.key == 0);
-    let sick_missed = sick.filter(|asked| asked.source != Source::Store).count();
+    let sick_missed = sick.filter(|asked| is_without_redis(asked.source)).count();
     assert!(sick_missed > 10 * missed, "{sick_missed} of the sick shard, {missed} of the others");
 }
 
@@ -143,7 +143,7 @@ async fn a_cluster_that_is_down_is_an_outage() {
     cluster.nodes[0].kill();
     let limit = limit();
     let deadline = clock::instant() + Duration::from_secs(20);
-    while ask(&engine, &limit, &keys[1]).await.source == Source::Store {
+    while !is_without_redis(ask(&engine, &limit, &keys[1]).await.source) {
         assert!(clock::instant() < deadline, "it is down, and answers");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

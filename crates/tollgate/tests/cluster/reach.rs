@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::{Certificates, RedisCluster, RedisServer, free_port};
+use testkit::{Certificates, Program, RedisCluster, RedisServer, free_port};
 use tollgate::core::board::Notice;
 use tollgate::core::store::{Store, StoreError};
 use tollgate::store::redis::RedisStore;
@@ -15,11 +15,25 @@ const DOCUMENT: &str = include_str!("../../../../docs/redis.md");
 
 #[tokio::test]
 async fn the_documented_user_is_enough_and_nothing_is_denied() {
+    the_documented_user_is_enough(Program::Redis).await;
+}
+
+#[tokio::test]
+async fn the_documented_user_is_enough_on_valkey() {
+    the_documented_user_is_enough(Program::Valkey).await;
+}
+
+async fn the_documented_user_is_enough(program: Program) {
+    let more = "+asking +cluster|slots +cluster|info";
+    assert!(DOCUMENT.contains(&format!("`{more}` on a cluster")), "docs/redis.md has these as well");
     let start = "ACL SETUSER tollgate ";
     let line =
         DOCUMENT.lines().find_map(|line| line.strip_prefix(start)).expect("docs/redis.md has the line");
-    let line = format!("user tollgate {line} +asking +cluster|slots +cluster|info");
-    let cluster = RedisCluster::builder().without_replicas().acl_line(&line).start().await;
+    let line = format!("user tollgate {line} {more}");
+    let cluster = RedisCluster::builder().program(program).without_replicas().acl_line(&line).start().await;
+    for node in &cluster.nodes {
+        node.command(&["CONFIG", "RESETSTAT"]).await;
+    }
     let mut config = config(&cluster.url_as("tollgate:PASSWORD@"));
     "tg".clone_into(&mut config.key_prefix);
     let engine = engine(config);
@@ -40,6 +54,14 @@ async fn the_documented_user_is_enough_and_nothing_is_denied() {
     for node in &cluster.nodes {
         let log = node.command(&["ACL", "LOG"]).await;
         assert!(log.array().is_empty(), "{log:?}");
+    }
+    // And each of them was really called: nobody but the store asks for these, once a cluster has been started.
+    let mut called = String::new();
+    for node in &cluster.nodes {
+        called += &node.command(&["INFO", "commandstats"]).await.text();
+    }
+    for grant in more.split(' ').map(|grant| grant.trim_start_matches('+')) {
+        assert!(called.contains(&format!("cmdstat_{grant}:")), "{grant} is not called");
     }
 }
 

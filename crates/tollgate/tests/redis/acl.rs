@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::{RedisClient, RedisServer, Reply, together, unique_prefix};
+use testkit::{Program, RedisClient, RedisServer, Reply, together, unique_prefix};
 use tollgate::calendar::{CalendarUnit, ZonedCalendar};
 use tollgate::core::board::Notice;
 use tollgate::core::breaker::{
@@ -16,6 +16,34 @@ use tollgate::store::redis::{Layout, RedisConfig, RedisStore};
 use tollgate::{Algorithm, Kind, Micros, Rate};
 
 use crate::stand::{LAYOUTS, Limit, config, flush_text, refusal, store, take, ten};
+
+/// The same on Redis and on Valkey.
+macro_rules! on_both {
+    ($($name:ident),+ $(,)?) => {
+        mod on_redis {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(super::Program::Redis).await;
+            })+
+        }
+
+        mod on_valkey {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(super::Program::Valkey).await;
+            })+
+        }
+    };
+}
+
+on_both!(
+    the_line_grants_what_is_really_called,
+    the_line_is_enough_for_everything_and_nothing_is_denied,
+    the_line_grants_nothing_that_could_be_left_out,
+    the_line_lets_nobody_at_anything_else,
+    a_numbered_database_needs_select_too,
+    the_line_for_inspecting_is_enough_and_not_too_much,
+);
 
 const DOCUMENT: &str = include_str!("../../../../docs/redis.md");
 
@@ -177,9 +205,8 @@ impl Listener for Deaf {
     fn heard(&self, _: Heard<'_>) {}
 }
 
-#[tokio::test]
-async fn the_line_is_enough_for_everything_and_nothing_is_denied() {
-    let server = RedisServer::start().await;
+async fn the_line_is_enough_for_everything_and_nothing_is_denied(program: Program) {
+    let server = RedisServer::builder().program(program).start().await;
     let prefix = unique_prefix();
     make(&server, &line("tollgate", &prefix)).await;
     for layout in LAYOUTS {
@@ -188,16 +215,15 @@ async fn the_line_is_enough_for_everything_and_nothing_is_denied() {
         }
         let mut config = config_of(&server, "tollgate", &prefix, layout);
         config.client_time = true;
-        take(&RedisStore::new(config).unwrap(), &ten()).await;
+        take(&RedisStore::new(config).expect("no TLS to go wrong"), &ten()).await;
     }
     assert_eq!(denied(&server).await, BTreeSet::new());
 }
 
 /// Whatever is taken away is missed. `PING` is not: a user that may not is taken for one that is there; nor
 /// is `MGET`, in the place of which a batch gets its keys one by one. But Redis logs each of them as an attack.
-#[tokio::test]
-async fn the_line_grants_nothing_that_could_be_left_out() {
-    let server = RedisServer::start().await;
+async fn the_line_grants_nothing_that_could_be_left_out(program: Program) {
+    let server = RedisServer::builder().program(program).start().await;
     let prefix = unique_prefix();
     let whole = line("tollgate", &prefix);
     for command in granted(&whole) {
@@ -232,13 +258,33 @@ fn the_line_grants_what_is_sent_and_what_the_scripts_call() {
     assert_eq!(granted(&line), used.iter().map(String::as_str).collect());
 }
 
-#[tokio::test]
-async fn the_line_lets_nobody_at_anything_else() {
-    let server = RedisServer::builder().debug_command().start().await;
+/// What the server itself has counted as called, by clients and by scripts, is what the line grants: nothing beside
+/// it, and nothing less.
+async fn the_line_grants_what_is_really_called(program: Program) {
+    let server = RedisServer::builder().program(program).start().await;
+    let prefix = unique_prefix();
+    let line = line("tollgate", &prefix);
+    make(&server, &line).await;
+    server.command(&["CONFIG", "RESETSTAT"]).await;
+    for layout in LAYOUTS {
+        for functions in [true, false] {
+            assert_eq!(tour(&server, &prefix, layout, functions).await, [""; 0], "{layout:?} {functions}");
+        }
+    }
+    let info = server.command(&["INFO", "commandstats"]).await.text();
+    let names = info.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
+    // What everybody may, and what this test asks by itself.
+    let beside = ["hello", "auth", "acl|log", "config|resetstat"];
+    let called: BTreeSet<&str> = names.filter(|name| !beside.contains(name)).collect();
+    assert_eq!(called, granted(&line));
+}
+
+async fn the_line_lets_nobody_at_anything_else(program: Program) {
+    let server = RedisServer::builder().debug_command().program(program).start().await;
     let prefix = unique_prefix();
     make(&server, &line("tollgate", &prefix)).await;
-    let mut client = RedisClient::connect(server.address()).await.unwrap();
-    client.command(&["AUTH", "tollgate", "PASSWORD"]).await.unwrap();
+    let mut client = RedisClient::connect(server.address()).await.expect("the server answers");
+    client.command(&["AUTH", "tollgate", "PASSWORD"]).await.expect("the server answers");
     let ours = format!("{prefix}:x");
     for command in [
         &["EVAL", "return 1", "0"][..],
@@ -265,15 +311,14 @@ async fn the_line_lets_nobody_at_anything_else() {
         &["SET", "another:x", "1"],
         &["DEL", "another:x"],
     ] {
-        let error = client.command(command).await.unwrap_err();
+        let error = client.command(command).await.expect_err("it is not granted");
         assert_eq!(error.code(), Some("NOPERM"), "{command:?}: {error}");
     }
-    client.command(&["GET", &ours]).await.unwrap();
+    client.command(&["GET", &ours]).await.expect("the server answers");
 }
 
-#[tokio::test]
-async fn a_numbered_database_needs_select_too() {
-    let server = RedisServer::start().await;
+async fn a_numbered_database_needs_select_too(program: Program) {
+    let server = RedisServer::builder().program(program).start().await;
     let mut words = line("tollgate", "tg");
     make(&server, &words).await;
     let url = format!("redis://tollgate:PASSWORD@{}/3", server.address());
@@ -287,7 +332,7 @@ async fn a_numbered_database_needs_select_too() {
     make(&server, &words).await;
     let mut config = config(&url);
     "tg".clone_into(&mut config.key_prefix);
-    take(&RedisStore::new(config).unwrap(), &ten()).await;
+    take(&RedisStore::new(config).expect("no TLS to go wrong"), &ten()).await;
 }
 
 /// Looks at every key of a subject, in both layouts. What failed, in words.
@@ -326,9 +371,8 @@ async fn inspection(server: &RedisServer, prefix: &str) -> Vec<String> {
     failed
 }
 
-#[tokio::test]
-async fn the_line_for_inspecting_is_enough_and_not_too_much() {
-    let server = RedisServer::start().await;
+async fn the_line_for_inspecting_is_enough_and_not_too_much(program: Program) {
+    let server = RedisServer::builder().program(program).start().await;
     let prefix = unique_prefix();
     let whole = line("tollgate-inspect", &prefix);
     make(&server, &whole).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use testkit::{Certificates, SentinelGroup, free_port};
+use testkit::{Certificates, Program, SentinelGroup, free_port};
 use tollgate::core::store::StoreError;
 use tollgate::store::redis::RedisStore;
 
@@ -21,7 +21,18 @@ fn line(user: &str) -> String {
 
 #[tokio::test]
 async fn the_documented_users_are_enough_and_nothing_is_denied() {
+    the_documented_users_are_enough(Program::Redis).await;
+}
+
+#[tokio::test]
+async fn the_documented_users_are_enough_on_valkey() {
+    the_documented_users_are_enough(Program::Valkey).await;
+}
+
+async fn the_documented_users_are_enough(program: Program) {
+    assert!(DOCUMENT.contains("`+role` behind Sentinels"), "docs/redis.md has this as well");
     let group = SentinelGroup::builder()
+        .program(program)
         .acl_line(&format!("{} +role", line("tollgate")))
         .sentinel_line(&line("tollgate-sentinel"))
         .sentinel_line("user default off")

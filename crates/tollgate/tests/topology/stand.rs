@@ -82,7 +82,7 @@ pub(crate) async fn is_served(engine: &Engine<RedisStore>, keys: &[String]) {
     for key in keys {
         loop {
             let verdict = ask(engine, &limit, key).await;
-            if verdict.source == Source::Store {
+            if !is_without_redis(verdict.source) {
                 break;
             }
             assert!(clock::instant() < deadline, "{key} is not served: {:?}", engine.health());
@@ -123,8 +123,8 @@ impl Load {
     pub(crate) async fn settles(&self, at_most: Duration) {
         let (quiet, begun) = (Duration::from_millis(300), clock::instant());
         loop {
-            let last =
-                self.asked.lock().iter().rev().find(|asked| asked.source != Source::Store).map(|a| a.at);
+            let asked = |asked: &&Asked| is_without_redis(asked.source);
+            let last = self.asked.lock().iter().rev().find(asked).map(|asked| asked.at);
             if last.is_none_or(|last| last.elapsed() > quiet) && begun.elapsed() > quiet {
                 return;
             }
@@ -145,9 +145,14 @@ impl Load {
     }
 }
 
+/// Whether an answer was not Redis': what it refused a moment ago is its word still.
+pub(crate) fn is_without_redis(source: Source) -> bool {
+    !matches!(source, Source::Store | Source::DenyCache)
+}
+
 /// When the last answer came that was not Redis', of those asked after `from`.
 pub(crate) fn last_without_redis(asked: &[Asked], from: Instant) -> Option<Duration> {
-    let late = asked.iter().filter(|asked| asked.at >= from && asked.source != Source::Store);
+    let late = asked.iter().filter(|asked| asked.at >= from && is_without_redis(asked.source));
     late.map(|asked| asked.at - from).max()
 }
 

@@ -48,7 +48,8 @@ impl KeyHasher {
     /// The hash of a key under one algorithm.
     ///
     /// hot path: no allocation.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
     pub(super) fn key(&self, key: &Key<'_>, kind: Kind) -> KeyHash {
         self.parts(kind as u64, key.scope, key.subject)
     }
@@ -72,7 +73,8 @@ impl KeyHasher {
         self.parts(RESERVED | algorithm.kind() as u64, scope, &limit)
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
     fn parts(&self, kind: u64, scope: &Scope, subject: &[u8]) -> KeyHash {
         let ([first, second], digest) = (self.secret, scope.digest());
         let [first, second] = Sip::new(first ^ digest[0] ^ kind, second ^ digest[1]).hash(subject);

@@ -221,7 +221,8 @@ impl MemoryStore {
         self.shards[turn].lock().sweep(SWEEP_PER_HEARTBEAT, now, &self.room);
     }
 
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
     fn visitor<'a>(&'a self, check: &'a Check<'a>) -> Visitor<'a> {
         let hash = self.hasher.key(&check.key, check.algorithm.kind());
         Visitor { hash, check, now: self.clock.now(), clock: &self.clock }

@@ -80,17 +80,18 @@ impl Shard<'_> {
     /// was written under the limit it is asked for. `None`, and nothing done, if it is not.
     ///
     /// hot path: no allocation, no division; the caller holds one lock.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
     pub(super) fn take_plain(&mut self, visitor: &Visitor<'_>, bucket: &TokenBucket) -> Option<Plain> {
-        let slot = self.table.find(visitor.hash)?;
-        let Slot { shape, anchor, word: units } = self.table.read(slot);
+        let place = self.table.place(visitor.hash)?;
+        let Slot { shape, anchor, word: units } = place.read();
         let Shape::TokenBucket(under) = *self.rest.shapes.shape(shape) else { return None };
         let last_refill = Micros(anchor);
         let now = visitor.now_since(last_refill);
         let state = token_bucket::State { units, last_refill, under };
         let plain = token_bucket::plain_take(bucket, &state, now, visitor.check.cost)?;
         if plain.is_spent {
-            self.table.write(slot, Slot { shape, anchor: now.0, word: plain.left.units });
+            place.write_state(now.0, plain.left.units);
         }
         Some(plain)
     }

@@ -59,6 +59,35 @@ pub(super) struct Slot {
     pub(super) word: u64,
 }
 
+/// A slot somebody lives in, found and looked up once for all that a visit does to it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'t> {
+    words: &'t [AtomicU64; WORDS],
+    /// The word that was compared, which holds the shape too.
+    second: u64,
+}
+
+impl Place<'_> {
+    /// What the slot holds.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower 16 bits are the shape")]
+    pub(super) fn read(&self) -> Slot {
+        let [_, _, anchor, word] = self.words;
+        Slot {
+            shape: self.second as u16,
+            anchor: anchor.load(Ordering::Relaxed),
+            word: word.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Replaces what the slot holds, under the shape it has.
+    #[inline]
+    pub(super) fn write_state(&self, anchor: u64, word: u64) {
+        self.words[2].store(anchor, Ordering::Relaxed);
+        self.words[3].store(word, Ordering::Relaxed);
+    }
+}
+
 impl Table {
     /// A table with at least `slots` slots.
     pub(super) fn new(slots: usize) -> Table {
@@ -90,7 +119,24 @@ impl Table {
         if self.holds(guess, hash) { Some(guess) } else { self.search(hash, home) }
     }
 
+    /// [`Table::find`] for whoever reads and writes at once.
+    ///
+    /// hot path: no allocation; each word is read once.
+    #[inline(always)]
+    #[expect(clippy::inline_always, reason = "see Taking")]
+    pub(super) fn place(&self, hash: KeyHash) -> Option<Place<'_>> {
+        let home = self.home(hash.first);
+        let words = self.slot(number(home, favourite(hash.first)));
+        let second = words[1].load(Ordering::Relaxed);
+        if words[0].load(Ordering::Relaxed) == hash.first && second >> 16 == low_48(hash.second) {
+            return Some(Place { words, second });
+        }
+        let words = self.slot(self.search(hash, home)?);
+        Some(Place { words, second: words[1].load(Ordering::Relaxed) })
+    }
+
     /// [`Table::find`] for those who do not live in their favourite slot.
+    #[inline(never)]
     fn search(&self, hash: KeyHash, home: usize) -> Option<usize> {
         let mut group = home;
         let wanted = LOW_BITS * tag(hash.first);

@@ -228,3 +228,6 @@ impl Sizes {
         BatchSizes { calls, asks: self.asks.load(Ordering::Relaxed) }
     }
 }
+
+#[cfg(test)]
+mod tests;
