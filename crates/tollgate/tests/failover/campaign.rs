@@ -117,7 +117,7 @@ fn broken(name: &str, round: &Round) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "campaign: half a minute for every round of all kinds"]
+#[ignore = "campaign: a minute and a half for every round"]
 async fn campaign() {
     let (seed, rounds) = (told("TOLLGATE_SEED", 1), told("TOLLGATE_ROUNDS", 20));
     let mut rng = fastrand::Rng::with_seed(seed);
