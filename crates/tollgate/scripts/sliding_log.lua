@@ -71,20 +71,21 @@ local function sliding_log_visit(key, now, args)
     outcome, retry_after = DENIED, behind + tonumber(oldest[2]) + span - now
   elseif not PEEKING then
     counted, reset_after = used + cost, math.max(reset_after, behind + ahead + span)
-    spend = struct.pack('<I8I8I4I4BI4', now, span, entry, cost, drops and 1 or 0, ahead)
+    spend = struct.pack('<I8I8I4I4BI4I4', now, span, entry, cost, drops and 1 or 0, ahead, behind)
   end
-  if drops and not spend then mend = struct.pack('<I8I8I4I4BI4', now, span, 0, 0, 1, 0) end
+  if drops and not spend then mend = struct.pack('<I8I8I4I4BI4I4', now, span, 0, 0, 1, 0, 0) end
   -- The entry's name: its number, and how far its instant is from the call's now.
   local mark = (behind + ahead) * 4294967296 + entry
   return outcome, math.max(limit - counted, 0), retry_after, reset_after, mark, found, spend, mend
 end
 
 local function sliding_log_write(key, ttl, body, found)
-  local now, span, entry, cost, drops, ahead = struct.unpack('<I8I8I4I4BI4', body)
+  local now, span, entry, cost, drops, ahead, behind = struct.unpack('<I8I8I4I4BI4I4', body)
   if found == MALFORMED then redis.call('DEL', key) end
   if drops == 1 then redis.call('ZREMRANGEBYSCORE', key, '(' .. score(now), '+inf') end
   if cost == 0 then return end
-  redis.call('ZREMRANGEBYSCORE', key, '-inf', score(now - span))
+  -- By the clock itself, not by the latest entry: see the twin.
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', score(now - behind - span))
   local booked_at = now + ahead
   local at, arguments = score(booked_at), {}
   for i = entry, entry + cost - 1 do
@@ -102,7 +103,7 @@ end
 local function sliding_log_mend(key, now, args)
   local _, _, _, span, lease = struct.unpack('<BI4I4I8I4', args)
   local at, _, drops = sliding_log_look(key, now, span, lease, 0)
-  return drops and struct.pack('<I8I8I4I4BI4', at, span, 0, 0, 1, 0)
+  return drops and struct.pack('<I8I8I4I4BI4I4', at, span, 0, 0, 1, 0, 0)
 end
 
 local function sliding_log_refund(key, now, args, _, taken_at, entry)

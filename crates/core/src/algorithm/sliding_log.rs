@@ -270,7 +270,9 @@ pub fn visit(sliding: &SlidingLog, log: Option<&Log>, now: Micros, cost: Cost, v
         },
         spend: (outcome == Outcome::Allowed).then_some(Edit {
             drop_after: present.drop_after,
-            trim_to: present.now.0.checked_sub(sliding.span.0).map(Micros),
+            // By the clock itself, not by the latest entry: that may be undone or refunded, and for whoever
+            // knows that it was booked ahead, what would leave with it still counts.
+            trim_to: now.0.checked_sub(sliding.span.0).map(Micros),
             push: Some(run),
         }),
         mend: present.drop_after.map(|after| Edit { drop_after: Some(after), trim_to: None, push: None }),

@@ -86,7 +86,7 @@ impl Model {
             self.entries.clone_from(&entries);
         }
         if visit.verb == Verb::Take && outcome == Outcome::Allowed {
-            entries.retain(|entry| now < entry.at + limit.span);
+            entries.retain(|entry| visit.now < entry.at + limit.span);
             entries.extend((0..visit.cost).map(|n| Entry { at: booked, number: take.entry + n }));
         }
         if visit.spends() && outcome == Outcome::Allowed {
