@@ -381,6 +381,8 @@ impl Served<'_> {
                     store.warm();
                 }
                 let all = together(doors.into_iter().map(|door| door())).await;
+                // What was being fetched here would be lost with this runtime.
+                let _ = tokio::time::timeout(LEASES_BACK_WITHIN, engine.close()).await;
                 all.into_iter().collect()
             };
             let worker = Worker::start(format!("worker-{at}"), work);

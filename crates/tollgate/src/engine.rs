@@ -332,10 +332,12 @@ impl<S: Store> Engine<S> {
         self.inner.leases.active()
     }
 
-    /// Gives back what is held on lease, and takes no lease any more: for the end of a process. Asks are
-    /// still answered, by the store.
+    /// Gives back what is held on lease, and takes no lease any more: for the end of a process, or of a runtime
+    /// on which asks were decided. What is being fetched is waited for, and given back. Asks are still answered,
+    /// by the store.
     pub async fn close(&self) {
         self.inner.give_back(self.inner.leases.close()).await;
+        self.inner.leases.settled().await;
     }
 
     /// Shows this instance alive to the others, finds the store again when it was set aside, and gives

@@ -80,7 +80,8 @@ impl<S: Store> Inner<S> {
 
     /// Fetches beside the calls.
     fn fetch(self: &Arc<Self>, fetch: Fetch) {
-        let flight = Flight { inner: Arc::clone(self), fetch, is_landed: false };
+        let under_way = UnderWay::new(Arc::clone(self));
+        let flight = Flight { inner: Arc::clone(self), fetch, is_landed: false, _under_way: under_way };
         // Elsewhere than on a runtime nothing can be fetched: the flight lands at once, and calls ask for
         // themselves.
         if let Ok(runtime) = Handle::try_current() {
@@ -132,7 +133,8 @@ impl<S: Store> Inner<S> {
         }
         if let Ok(runtime) = Handle::try_current() {
             let inner = Arc::clone(self);
-            runtime.spawn(async move { inner.give_back(unspent).await });
+            let under_way = UnderWay::new(inner);
+            runtime.spawn(async move { under_way.inner.give_back(unspent).await });
         }
     }
 
@@ -157,11 +159,30 @@ fn answered(entry: &Entry<'_>, decision: tollgate_core::decision::Decision) -> L
     Leased::Answered((answer, Source::Lease, Few::One(Judged::new(entry, decision))))
 }
 
+/// Something that must have ended before what it runs on does.
+struct UnderWay<S: Store> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S: Store> UnderWay<S> {
+    fn new(inner: Arc<Inner<S>>) -> UnderWay<S> {
+        inner.leases.set_out();
+        UnderWay { inner }
+    }
+}
+
+impl<S: Store> Drop for UnderWay<S> {
+    fn drop(&mut self) {
+        self.inner.leases.arrived();
+    }
+}
+
 /// A fetch under way. It lands even if its runtime ends: callers may be waiting for it elsewhere.
 struct Flight<S: Store> {
     inner: Arc<Inner<S>>,
     fetch: Fetch,
     is_landed: bool,
+    _under_way: UnderWay<S>,
 }
 
 impl<S: Store> Flight<S> {

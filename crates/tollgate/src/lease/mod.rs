@@ -15,8 +15,9 @@ mod traffic;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -48,6 +49,9 @@ pub(crate) struct Leases {
     secret: [u64; 2],
     clock: Clock,
     is_closed: AtomicBool,
+    /// Fetches and give-backs that are under way, and who is told when there is none.
+    under_way: AtomicUsize,
+    settled: Notify,
     /// Told whenever there is one more key to sweep.
     stirred: Arc<Notify>,
 }
@@ -167,6 +171,8 @@ impl Leases {
             secret: [word(), word()],
             clock,
             is_closed: AtomicBool::new(!is_wanted),
+            under_way: AtomicUsize::new(0),
+            settled: Notify::new(),
             stirred: Arc::default(),
         }
     }
@@ -296,6 +302,30 @@ impl Leases {
         self.is_closed.store(true, Ordering::Release);
         let now = self.now();
         self.collect(|held| held.holding.revoke(now), |_| false)
+    }
+
+    /// Something goes under way: what it brings must not be lost.
+    pub(crate) fn set_out(&self) {
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It has ended, however it ended.
+    pub(crate) fn arrived(&self) {
+        if self.under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.settled.notify_waiters();
+        }
+    }
+
+    /// Returns when nothing is under way.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let mut settled = pin!(self.settled.notified());
+            settled.as_mut().enable();
+            if self.under_way.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            settled.await;
+        }
     }
 
     /// Lets go of what is held of these keys. It is not given back: they are about to be whole.
