@@ -65,6 +65,27 @@ pub enum Returned {
 }
 
 impl Returned {
+    /// What came back of several refunds taken together.
+    pub fn of_several(refunds: &[Refunded]) -> Returned {
+        let is_every = |wanted| refunds.iter().all(|refund| refund.returned == wanted);
+        if is_every(Returned::All) {
+            Returned::All
+        } else if is_every(Returned::Nothing) {
+            Returned::Nothing
+        } else {
+            Returned::Part
+        }
+    }
+
+    /// Its name in answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Returned::All => "all",
+            Returned::Part => "part",
+            Returned::Nothing => "nothing",
+        }
+    }
+
     /// How much of `taken` was `given` back.
     pub(crate) fn of(given: u64, taken: u64) -> Returned {
         match given {

@@ -233,14 +233,7 @@ async fn refund(engine: &Engine, wanted: &[Wanted], at: usize) -> Result<v1::Ref
 }
 
 fn refunded(refunds: &[Refunded]) -> v1::Refunded {
-    let is_every = |wanted| refunds.iter().all(|refund| refund.returned == wanted);
-    let returned = if is_every(Returned::All) {
-        "all"
-    } else if is_every(Returned::Nothing) {
-        "nothing"
-    } else {
-        "part"
-    };
+    let returned = Returned::of_several(refunds).name();
     let least = refunds.iter().min_by_key(|refund| refund.remaining);
     v1::Refunded {
         returned: returned.to_owned(),

@@ -261,14 +261,7 @@ impl Writer<'_> {
 
     /// Several refunds as one: how much came back of all, and the least that is left.
     fn refund(&mut self, refunds: &[Refunded]) {
-        let is_every = |wanted| refunds.iter().all(|refund| refund.returned == wanted);
-        let returned = if is_every(Returned::All) {
-            "all"
-        } else if is_every(Returned::Nothing) {
-            "nothing"
-        } else {
-            "part"
-        };
+        let returned = Returned::of_several(refunds).name();
         self.text("\"refunded\":\"");
         self.text(returned);
         self.text("\"");

@@ -225,14 +225,7 @@ impl Out {
 
     /// The answer to a refund: how much came back of all, and the least that is left.
     pub(super) fn refunded(&mut self, refunds: &[Refunded]) {
-        let is_every = |wanted| refunds.iter().all(|refund| refund.returned == wanted);
-        let returned = if is_every(Returned::All) {
-            "all"
-        } else if is_every(Returned::Nothing) {
-            "nothing"
-        } else {
-            "part"
-        };
+        let returned = Returned::of_several(refunds).name();
         let least = refunds.iter().min_by_key(|refund| refund.remaining);
         self.map(4);
         self.text("$8\r\nrefunded\r\n");
