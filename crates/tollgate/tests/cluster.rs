@@ -5,6 +5,8 @@
 mod following;
 #[path = "cluster/moving.rs"]
 mod moving;
+#[path = "topology/promotion.rs"]
+mod promotion;
 #[path = "cluster/reach.rs"]
 mod reach;
 #[path = "cluster/spanning.rs"]

@@ -3,6 +3,8 @@
 
 #[path = "sentinel/following.rs"]
 mod following;
+#[path = "topology/promotion.rs"]
+mod promotion;
 #[path = "sentinel/reach.rs"]
 mod reach;
 #[path = "topology/stand.rs"]

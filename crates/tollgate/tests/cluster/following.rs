@@ -1,18 +1,15 @@
 //! Every way a primary of a shard can be replaced, and what the other shards notice of it: nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testkit::{RedisCluster, slot_of};
 use tollgate::core::store::{ErrorClass, StoreError};
 use tollgate::{Source, clock};
 
+use crate::promotion::{is_followed, is_within_bounds};
 use crate::stand::{
-    Asked, BACK_WITHIN, CAPACITY, DEADLINE, Load, RATE, ask, burst, config, engine, is_served,
-    is_without_redis, last_without_redis, limit,
+    Asked, BACK_WITHIN, Load, ask, config, engine, is_served, is_without_redis, last_without_redis, limit,
 };
-
-/// A machine busy with other tests stalls its tasks; the deadline itself is measured by the campaign.
-const STALL: Duration = Duration::from_millis(150);
 
 /// One key in each shard.
 pub(crate) fn a_key_in_each() -> [String; 3] {
@@ -36,27 +33,6 @@ async fn load(cluster: &RedisCluster) -> Load {
     load
 }
 
-/// Waits until Redis answers again, stops, and holds the answers to what is promised.
-async fn is_followed(load: Load, promoted: Instant) {
-    load.settles(BACK_WITHIN + Duration::from_secs(8)).await;
-    let asked = load.stop().await;
-    let back = last_without_redis(&asked, promoted).unwrap_or_default();
-    assert!(back <= BACK_WITHIN, "back {back:?} after the promotion");
-    let since = asked.iter().filter(|asked| asked.at > promoted + back && !is_without_redis(asked.source));
-    assert!(since.count() > 50, "too few to tell");
-    others_notice_nothing(&asked);
-    is_within_bounds(&asked, 1);
-}
-
-fn is_within_bounds(asked: &[Asked], losses: u32) {
-    let late = asked.iter().map(|asked| asked.took).max().unwrap_or_default();
-    assert!(late <= DEADLINE + STALL, "a check took {late:?}");
-    let (worst, bound) = (burst(asked, 3), f64::from(CAPACITY * (1 + losses)));
-    // Answers are dated when they came, so a stall of ours moves them together.
-    let stalled = f64::from(RATE) * (DEADLINE + STALL).as_secs_f64();
-    assert!(worst <= bound + stalled, "{worst} above rate x time, where {bound} are allowed");
-}
-
 /// The first shard is the sick one. On a busy machine the others may miss a deadline now and then, as they
 /// would if nobody were sick.
 fn others_notice_nothing(asked: &[Asked]) {
@@ -75,7 +51,7 @@ async fn a_killed_primary_is_replaced_and_no_other_shard_notices() {
     let replica = cluster.replica_of(0).await;
     cluster.nodes[0].kill();
     let promoted = cluster.promoted(replica).await;
-    is_followed(load, promoted).await;
+    others_notice_nothing(&is_followed(load, 3, promoted).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,7 +61,7 @@ async fn a_primary_that_hangs_is_replaced_and_no_other_shard_notices() {
     let replica = cluster.replica_of(0).await;
     cluster.nodes[0].pause();
     let promoted = cluster.promoted(replica).await;
-    is_followed(load, promoted).await;
+    others_notice_nothing(&is_followed(load, 3, promoted).await);
     cluster.nodes[0].resume();
 }
 
@@ -99,7 +75,7 @@ async fn a_failover_by_hand_is_followed() {
     let asked = load.stop().await;
     let back = last_without_redis(&asked, promoted).unwrap_or_default();
     assert!(back <= BACK_WITHIN, "back {back:?} after the promotion");
-    is_within_bounds(&asked, 1);
+    is_within_bounds(&asked, 3, 1);
 }
 
 /// Without a replica, a shard that hangs stays away. It is set aside; the others answer as fast as before; and
@@ -128,7 +104,7 @@ async fn a_sick_shard_is_set_aside_alone_and_found_again() {
     let back = last_without_redis(&asked, resumed).unwrap_or_default();
     assert!(back <= BACK_WITHIN, "back {back:?} after it went on");
     others_notice_nothing(&asked);
-    is_within_bounds(&asked, 0);
+    is_within_bounds(&asked, 3, 0);
 }
 
 /// A cluster that wants to be whole refuses everything when a shard is gone: that is an outage, and its end is

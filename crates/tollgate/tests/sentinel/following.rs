@@ -1,20 +1,15 @@
 //! Every way a primary can be replaced: each is followed within two seconds of the promotion.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use testkit::SentinelGroup;
 use tollgate::core::store::{ErrorClass, StoreError};
 use tollgate::store::redis::RedisStore;
 
-use crate::stand::{
-    Asked, BACK_WITHIN, CAPACITY, DEADLINE, Load, RATE, burst, config, is_served, is_without_redis,
-    last_without_redis, limit,
-};
+use crate::promotion::is_followed;
+use crate::stand::{BACK_WITHIN, Load, config, is_served, is_without_redis, limit};
 
 const KEYS: [&str; 2] = ["ann", "bob"];
-
-/// A machine busy with other tests stalls its tasks; the deadline itself is measured by the campaign.
-const STALL: Duration = Duration::from_millis(150);
 
 async fn load(group: &SentinelGroup) -> Load {
     load_as("", group).await
@@ -26,34 +21,13 @@ async fn load_as(credentials: &str, group: &SentinelGroup) -> Load {
     load
 }
 
-/// Waits until Redis answers again, stops, and holds the answers to what is promised.
-async fn is_followed(load: Load, promoted: Instant) {
-    load.settles(BACK_WITHIN + Duration::from_secs(8)).await;
-    let asked = load.stop().await;
-    let back = last_without_redis(&asked, promoted).unwrap_or_default();
-    assert!(back <= BACK_WITHIN, "back {back:?} after the promotion");
-    let since = asked.iter().filter(|asked| asked.at > promoted + back && !is_without_redis(asked.source));
-    assert!(since.count() > 50, "too few to tell");
-    is_within_bounds(&asked, 1);
-}
-
-/// `losses`: how often writes may have been lost.
-fn is_within_bounds(asked: &[Asked], losses: u32) {
-    let late = asked.iter().map(|asked| asked.took).max().unwrap_or_default();
-    assert!(late <= DEADLINE + STALL, "a check took {late:?}");
-    let (worst, bound) = (burst(asked, KEYS.len()), f64::from(CAPACITY * (1 + losses)));
-    // Answers are dated when they came, so a stall of ours moves them together.
-    let stalled = f64::from(RATE) * (DEADLINE + STALL).as_secs_f64();
-    assert!(worst <= bound + stalled, "{worst} above rate x time, where {bound} are allowed");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_primary_is_replaced() {
     let mut group = SentinelGroup::start().await;
     let load = load(&group).await;
     group.servers[0].kill();
     let (_, promoted) = group.promoted(0).await;
-    is_followed(load, promoted).await;
+    is_followed(load, KEYS.len(), promoted).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,7 +36,7 @@ async fn a_primary_that_hangs_is_replaced() {
     let load = load(&group).await;
     group.servers[0].pause();
     let (_, promoted) = group.promoted(0).await;
-    is_followed(load, promoted).await;
+    is_followed(load, KEYS.len(), promoted).await;
     group.servers[0].resume();
 }
 
@@ -72,7 +46,7 @@ async fn a_failover_by_hand_is_followed() {
     let load = load(&group).await;
     group.fail_over().await;
     let (_, promoted) = group.promoted(0).await;
-    is_followed(load, promoted).await;
+    is_followed(load, KEYS.len(), promoted).await;
 }
 
 /// The old primary answers, writes, and knows of nothing; only Sentinels say that it is none any more.
@@ -93,7 +67,7 @@ async fn a_primary_that_was_cut_off_is_left_though_it_answers() {
     assert!(calls(new).await > new_before, "the new primary is not asked");
     let role = group.servers[0].command(&["ROLE"]).await.array()[0].text();
     assert_eq!(role, "master", "it never learnt of it");
-    is_followed(load, promoted).await;
+    is_followed(load, KEYS.len(), promoted).await;
 }
 
 /// How often a server was asked to call a function of ours.
