@@ -1,13 +1,17 @@
 //! The spine: one ask in, one verdict out, always.
 
+mod builder;
 mod denied;
 mod leasing;
+mod watch;
+
+pub use builder::EngineBuilder;
 
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -17,29 +21,23 @@ use tollgate_core::check::{Check, Refund};
 use tollgate_core::decision::{Decision, Verb};
 use tollgate_core::few::Few;
 use tollgate_core::key::Key;
-use tollgate_core::policy::{Entry, Matched, OnOutage, Overrides, Policy, Role, Rule};
+use tollgate_core::policy::{Entry, Matched, Overrides, Policy, Role, Rule};
 use tollgate_core::push::{Listener, Push};
-use tollgate_core::store::{AtOnce, Reach, Shard, Store, StoreError};
+use tollgate_core::store::{AtOnce, Store, StoreError};
 use tollgate_core::units::Cost;
 use tollgate_core::verdict::{Answer, Judged, RefundAnswer, Source, Verdict};
 
-use crate::clock::{self, Clock};
-use crate::deny_cache::{self, DenyCache, Look, Queueing};
+use crate::clock;
+use crate::deny_cache::{DenyCache, Look, Queueing};
 use crate::fallback::Fallback;
-use crate::guard::{DEADLINE, FAILURES_TO_OPEN, Guard, Outage, once};
+use crate::guard::{Guard, Outage, once};
 use crate::lease::Leases;
-use crate::observe::{Observer, Operation, Silent, Taken};
+use crate::observe::{Observer, Operation, Taken};
 use crate::store::memory::MemoryStore;
 use leasing::Leased;
 
-/// How often a healthy store hears from this instance.
-const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
-
 /// How long whoever looks at the board waits for it. No ask does.
 const BOARD_PATIENCE: Duration = Duration::from_millis(500);
-
-/// How often a store that was set aside is tried again.
-const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 /// Decides asks. Cheap to clone: all clones share one policy, one store and one guard.
 #[derive(Debug)]
@@ -57,21 +55,6 @@ struct Inner<S> {
     guard: Guard,
     fallback: Fallback,
     leases: Leases,
-    observer: Arc<dyn Observer>,
-}
-
-/// How an engine is put together.
-pub struct EngineBuilder<S> {
-    store: S,
-    policy: Policy,
-    deadline: Duration,
-    failures_to_open: u32,
-    on_outage: OnOutage,
-    instances: u32,
-    local: Option<MemoryStore>,
-    deny_cache: Option<deny_cache::Builder>,
-    clock: Clock,
-    has_leases: bool,
     observer: Arc<dyn Observer>,
 }
 
@@ -93,23 +76,6 @@ impl<S> Clone for Engine<S> {
 }
 
 impl<S: Store> Engine<S> {
-    /// Starts to put an engine together around a store.
-    pub fn builder(store: S) -> EngineBuilder<S> {
-        EngineBuilder {
-            store,
-            policy: Policy::empty(),
-            deadline: DEADLINE,
-            failures_to_open: FAILURES_TO_OPEN,
-            on_outage: OnOutage::default(),
-            instances: 1,
-            local: None,
-            deny_cache: Some(DenyCache::builder()),
-            clock: Clock::system(),
-            has_leases: true,
-            observer: Arc::new(Silent),
-        }
-    }
-
     /// Decides one ask: everything it wants is spent, or nothing is.
     ///
     /// Infallible on purpose. A limiter that can fail hands its caller a second question ("and
@@ -340,37 +306,6 @@ impl<S: Store> Engine<S> {
         self.inner.leases.settled().await;
     }
 
-    /// Shows this instance alive to the others, finds the store again when it was set aside, and gives
-    /// back leases that nobody needs. Runs until the engine is dropped; [`EngineBuilder::build`] starts
-    /// it where it can.
-    pub async fn watch(watched: WeakEngine<S>) {
-        let leases = Inner::sweep_leases(WeakEngine { inner: Weak::clone(&watched.inner) });
-        tokio::join!(Engine::beat(watched), leases);
-    }
-
-    async fn beat(watched: WeakEngine<S>) {
-        let mut last = None;
-        loop {
-            let Some(inner) = watched.inner.upgrade() else { return };
-            // While some shards are set aside, they are probed more often than the others are greeted.
-            let is_due =
-                !inner.guard.is_open() || last.is_none_or(|last: Instant| last.elapsed() >= HEARTBEAT_EVERY);
-            inner.beat(is_due).await;
-            if is_due {
-                last = Some(clock::instant());
-            }
-            let (mut is_open, opened) = (inner.guard.is_open(), inner.guard.opened());
-            drop(inner);
-            if !is_open {
-                // A guard that opens meanwhile does not wait for the next heartbeat to be due.
-                is_open = tokio::time::timeout(jittered(HEARTBEAT_EVERY), opened.notified()).await.is_ok();
-            }
-            if is_open {
-                tokio::time::sleep(jittered(PROBE_EVERY)).await;
-            }
-        }
-    }
-
     /// A handle that does not keep the engine alive.
     pub fn downgrade(&self) -> WeakEngine<S> {
         WeakEngine { inner: Arc::downgrade(&self.inner) }
@@ -378,21 +313,6 @@ impl<S: Store> Engine<S> {
 }
 
 impl<S: Store> Inner<S> {
-    /// Greets every shard, or only those that are set aside; each by itself, all at once.
-    async fn beat(&self, is_due: bool) {
-        let shards =
-            (0..self.store.shards()).map(Shard).filter(|&shard| is_due || self.guard.is_open_for(shard));
-        let beats =
-            shards.map(|shard| self.guard.probe(shard, Operation::Heartbeat, self.store.heartbeat_of(shard)));
-        let beats = together(beats).await;
-        // A shard that has just begun to count knows too few.
-        if let Some(instances) =
-            beats.into_iter().flatten().map(|beat| beat.instances).max().filter(|&n| n > 0)
-        {
-            self.fallback.saw_instances(instances);
-        }
-    }
-
     /// What must pass: decided by the store, or by each rule's `on_outage`.
     async fn enforce(
         self: &Arc<Self>,
@@ -524,11 +444,6 @@ pub async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Out
     all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// Keeps a fleet that lost its store together from returning in step.
-fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(0.75 + fastrand::f64() / 2.0)
-}
-
 /// A handle that does not keep its engine alive.
 #[derive(Debug)]
 pub struct WeakEngine<S> {
@@ -553,122 +468,5 @@ impl<S> std::fmt::Debug for Inner<S> {
             .field("guard", &self.guard)
             .field("fallback", &self.fallback)
             .finish_non_exhaustive()
-    }
-}
-
-impl<S: Store> EngineBuilder<S> {
-    /// The rules in force from the start.
-    #[must_use]
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.policy = policy;
-        self
-    }
-
-    /// How long a check waits for the store (25 ms).
-    #[must_use]
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
-        self
-    }
-
-    /// How many failures in a row set the store aside (5).
-    #[must_use]
-    pub fn failures_to_open(mut self, failures: u32) -> Self {
-        self.failures_to_open = failures;
-        self
-    }
-
-    /// What answers for rules that name no `on_outage`, and for inline limits (`local`).
-    #[must_use]
-    pub fn on_outage(mut self, on_outage: OnOutage) -> Self {
-        self.on_outage = on_outage;
-        self
-    }
-
-    /// The fewest instances a local share is computed for (1).
-    #[must_use]
-    pub fn instances(mut self, instances: u32) -> Self {
-        self.instances = instances;
-        self
-    }
-
-    /// The memory that `local` decides from.
-    #[must_use]
-    pub fn local(mut self, local: MemoryStore) -> Self {
-        self.local = Some(local);
-        self
-    }
-
-    /// What remembers the refusals of a store that is shared (65,536 of them); `None` remembers none.
-    #[must_use]
-    pub fn deny_cache(mut self, cache: Option<deny_cache::Builder>) -> Self {
-        self.deny_cache = cache;
-        self
-    }
-
-    /// What lease times are measured by: the machine's clock, unless a test moves one of its own.
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// Takes no lease, whatever the rules say: for a store in this very process, which answers as fast.
-    #[must_use]
-    pub fn without_leases(mut self) -> Self {
-        self.has_leases = false;
-        self
-    }
-
-    /// Who hears what happens.
-    #[must_use]
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = observer;
-        self
-    }
-
-    /// Puts the engine together. On a tokio runtime it also starts [`Engine::watch`]; elsewhere,
-    /// run that yourself.
-    pub fn build(self) -> Engine<S> {
-        let EngineBuilder {
-            store,
-            policy,
-            deadline,
-            failures_to_open,
-            on_outage,
-            instances,
-            local,
-            deny_cache,
-            clock,
-            has_leases,
-            observer,
-        } = self;
-        observer.policy_swapped(&policy);
-        let deny_cache = deny_cache.filter(|_| store.reach() == Reach::Fleet).map(deny_cache::Builder::build);
-        if let Some(cache) = &deny_cache {
-            store.listen(Arc::<DenyCache>::clone(cache));
-        }
-        let engine = Engine {
-            inner: Arc::new(Inner {
-                policy: ArcSwap::from_pointee(policy),
-                swapping: Mutex::new(()),
-                store,
-                deny_cache,
-                guard: Guard::new(deadline, failures_to_open, Arc::clone(&observer)),
-                fallback: Fallback::new(local.unwrap_or_default(), on_outage, instances),
-                leases: Leases::new(clock, has_leases),
-                observer,
-            }),
-        };
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(Engine::watch(engine.downgrade()));
-        }
-        engine
-    }
-}
-
-impl<S> std::fmt::Debug for EngineBuilder<S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EngineBuilder").field("deadline", &self.deadline).finish_non_exhaustive()
     }
 }
