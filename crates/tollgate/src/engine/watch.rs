@@ -17,7 +17,7 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 impl<S: Store> Engine<S> {
     /// Shows this instance alive to the others, finds the store again when it was set aside, and gives
-    /// back leases that nobody needs. Runs until the engine is dropped; [`EngineBuilder::build`] starts
+    /// back leases that nobody needs. Runs until the engine is dropped; [`EngineBuilder::build`](crate::EngineBuilder::build) starts
     /// it where it can.
     pub async fn watch(watched: WeakEngine<S>) {
         let leases = Inner::sweep_leases(WeakEngine { inner: Weak::clone(&watched.inner) });
