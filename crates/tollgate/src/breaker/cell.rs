@@ -350,8 +350,11 @@ impl<F: Fleet> Handle<F> {
         }
     }
 
+    /// Asks in a task of its own: an answer that nobody waits for any longer is heard all the same.
     pub(super) async fn look(&self) {
-        let _ = timeout(DEADLINE, self.cell.hub.exchange(&self.cell, Event::Look)).await;
+        let cell = Arc::clone(&self.cell);
+        let looking = tokio::spawn(async move { cell.hub.exchange(&cell, Event::Look).await });
+        let _ = timeout(DEADLINE, looking).await;
         // Nobody waits for the answer any longer: from here on this instance decides.
         self.cell.believe(self.now(), |belief, _| {
             belief.stop_waiting();
