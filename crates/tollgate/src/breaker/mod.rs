@@ -30,13 +30,14 @@
 //! ```
 //!
 //! `cell.rs` is one breaker of one instance: `gate.rs` what a call meets, `tally.rs` what is counted, `belief.rs` what is
-//! thought of it. `hub.rs` does what happens in the background.
+//! thought of it. `hub.rs` does what happens in the background. `plain.rs` has the decision record's calls.
 
 mod belief;
 mod cell;
 mod gate;
 mod hub;
 mod permit;
+mod plain;
 mod tally;
 
 pub use cell::Handle;
@@ -81,6 +82,18 @@ pub enum NoBreaker {
         /// What it is.
         length: usize,
     },
+}
+
+/// Why a call may not be made, by the breaker of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoPermit {
+    /// The breaker refuses it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// There is none of that name.
+    #[error(transparent)]
+    NoBreaker(#[from] NoBreaker),
 }
 
 /// Why an override was not made.
