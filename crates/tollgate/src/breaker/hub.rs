@@ -200,6 +200,16 @@ impl<F: Fleet> Hub<F> {
         self.report(dirty).await;
     }
 
+    /// The same for those it cannot wait with.
+    async fn flush_due(self: &Arc<Self>) {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        let (now, is_listening) = (self.clock.now(), self.fleet.is_listening());
+        let (due, calm): (Vec<_>, Vec<_>) =
+            dirty.into_iter().partition(|cell| cell.is_due(now, is_listening));
+        self.dirty.lock().extend(calm);
+        self.report(due).await;
+    }
+
     async fn report(self: &Arc<Self>, cells: Vec<Arc<Cell<F>>>) {
         let mut reports = JoinSet::new();
         for cell in cells {
@@ -253,7 +263,7 @@ async fn keep_telling<F: Fleet>(hub: Arc<Hub<F>>) {
             _ = ticks.tick() => count = count.wrapping_add(1),
             () = hub.nudge.notified() => {}
         }
-        hub.flush().await;
+        hub.flush_due().await;
         if count >= LOOK_EVERY {
             count = 0;
             hub.look().await;
