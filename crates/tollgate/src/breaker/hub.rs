@@ -270,3 +270,38 @@ async fn keep_telling<F: Fleet>(hub: Arc<Hub<F>>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::breaker::{Breaker, Settings};
+
+    use super::super::{Breakers, LocalFleet};
+    use super::*;
+
+    #[tokio::test]
+    async fn what_went_well_waits_for_a_tenth_of_the_window_and_nothing_else_does() {
+        let (clock, hand) = Clock::manual(Micros(1_800_000_000_000_000));
+        let breaker = Breaker::try_new(Settings::default()).expect("the defaults are fine");
+        let fleet = Arc::new(LocalFleet::new(clock.clone()));
+        let breakers = Breakers::start_with(fleet, breaker, clock);
+        let payments = breakers.handle(b"payments").expect("there is room");
+        let (cell, now) = (&payments.cell, || Micros(hand.load(Ordering::SeqCst)));
+        let (second, almost) = (Micros::SECOND, Micros::SECOND - Micros(1));
+        payments.permit().await.expect("it is closed").success();
+        assert!(cell.is_due(now(), true), "the epoch is new");
+        breakers.flush().await;
+        hand.fetch_add(2_000_000, Ordering::SeqCst);
+
+        payments.permit().await.expect("it is closed").success();
+        assert!(!cell.is_due(now() + almost, true));
+        assert!(cell.is_due(now() + second, true), "a tenth of the window");
+        assert!(cell.is_due(now(), false), "no push is heard");
+        payments.permit().await.expect("it is closed").slow();
+        assert!(cell.is_due(now(), true), "one was slow");
+        breakers.flush().await;
+        payments.permit().await.expect("it is closed").success();
+        assert!(!cell.is_due(now(), true));
+        payments.permit().await.expect("it is closed").failure();
+        assert!(cell.is_due(now(), true), "one has failed");
+    }
+}
