@@ -11,7 +11,7 @@ use testkit::{Child, ClockShim};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tollgate::Micros;
-use tollgate::breaker::{Breakers, Handle, Permit};
+use tollgate::breaker::{Breakers, Handle, Permit, Whose};
 use tollgate::clock;
 use tollgate::core::breaker::{Breaker, Permille, Settings, Window};
 use tollgate::store::redis::{RedisConfig, RedisStore, RedisUrl};
@@ -225,10 +225,11 @@ struct Caller {
 impl Caller {
     /// Makes one call, a probe for no longer than its lease.
     async fn call(&mut self, permit: Permit<RedisStore>) {
-        let left = permit.lease_left();
-        let lease_ends =
-            left.map_or("-".to_owned(), |left| (clock::wall() + Micros::from(left)).0.to_string());
-        let words = format!("call {lease_ends} {}\n", self.payments.is_shared());
+        // Order: whoever sleeps between the two says that its lease ends earlier than it does, and not later.
+        let (now, left) = (clock::wall(), permit.lease_left());
+        let lease_ends = left.map_or("-".to_owned(), |left| (now + Micros::from(left)).0.to_string());
+        let is_shared = permit.whose().map_or(self.payments.is_shared(), |whose| whose == Whose::Fleet);
+        let words = format!("call {lease_ends} {is_shared}\n");
         let answer = tokio::time::timeout(left.unwrap_or(CALL_MAX), self.exchange(&words)).await;
         match answer.as_ref().map(|answer| answer.as_deref()) {
             Ok(Ok("well")) => permit.success(),
