@@ -205,7 +205,7 @@ impl BreakerError {
 impl From<NoBreaker> for BreakerError {
     fn from(why: NoBreaker) -> BreakerError {
         match why {
-            NoBreaker::Id { .. } => bad_id(format!("must have 1 to {ID_BYTES_MAX} bytes")),
+            NoBreaker::Id { .. } => bad_id(why.to_string()),
             _ => BreakerError::TooMany(why),
         }
     }
@@ -286,6 +286,9 @@ impl Service {
 
     /// The breaker of that id, and the entry of the policy it belongs to.
     fn find(&self, id: &str) -> Result<(Handle<Records>, Kind), BreakerError> {
+        if id.is_empty() || id.len() > ID_BYTES_MAX || id.chars().any(char::is_control) {
+            return Err(bad_id(format!("must have 1 to {ID_BYTES_MAX} bytes, and no control characters")));
+        }
         let policy = self.policy.load();
         let Some((_, kind)) = policy.find(id) else {
             let what = if policy.kinds().is_empty() {

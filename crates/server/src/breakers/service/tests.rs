@@ -251,11 +251,11 @@ async fn a_list_is_shown_page_by_page() {
 #[tokio::test]
 async fn ids_and_numbers_have_bounds() {
     let stand = stand(policy(&[("*", settings())]));
-    for id in ["", &*"x".repeat(ID_BYTES_MAX + 1)] {
+    for id in ["", "a\nb", &*"x".repeat(ID_BYTES_MAX + 1)] {
         let Err(BreakerError::Field { field: "id", what }) = stand.service.acquire(id).await else {
             panic!("{} bytes", id.len())
         };
-        assert_eq!(what, "must have 1 to 1024 bytes");
+        assert_eq!(what, "must have 1 to 1024 bytes, and no control characters");
     }
     let empty = self::stand(Arc::default());
     let Err(BreakerError::Field { field: "id", what }) = empty.service.acquire("a").await else {
