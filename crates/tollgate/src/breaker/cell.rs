@@ -14,8 +14,9 @@ use tollgate_core::units::Micros;
 use super::Behaviour;
 use super::belief::{Asked, Belief, Came, Change};
 use super::gate::{Gate, Tag, Way};
-use super::hub::Hub;
+use super::hub::{Hub, PATIENCE};
 use super::permit::{Leave, Permit, Probe, Refused, Whose};
+use super::plain::Held;
 use super::tally::Tally;
 use crate::guard::DEADLINE;
 use crate::observe::RecordOf;
@@ -57,6 +58,7 @@ pub(super) struct Cell<F: Fleet> {
     failed: AtomicU32,
     /// Leases that are being asked for.
     asking: AtomicU32,
+    pub(super) held: Held,
 }
 
 impl<F: Fleet> Cell<F> {
@@ -75,6 +77,7 @@ impl<F: Fleet> Cell<F> {
             idle: AtomicU32::new(0),
             failed: AtomicU32::new(0),
             asking: AtomicU32::new(0),
+            held: Held::default(),
             hub,
         }
     }
@@ -289,6 +292,27 @@ impl<F: Fleet> Handle<F> {
         cell.hub.nudge.notify_one();
     }
 
+    /// Counts an outcome where it stands now; one that comes while nothing flows is late.
+    pub(super) fn record_flow(&self, outcome: Outcome) {
+        let (way, tag) = self.cell.gate.read();
+        if let Way::Pass | Way::Share { .. } = way {
+            self.record(tag, outcome, None);
+        }
+    }
+
+    /// Asks the fleet how it stands, if it was never heard of.
+    pub(super) async fn hear_first(&self) {
+        let asked = self.cell.belief.lock().0.asked();
+        if asked == Asked::Look {
+            self.look().await;
+        }
+    }
+
+    /// How long before its lease ends a probe must say how it went, to be heard in time.
+    pub(super) fn room_to_tell(&self) -> Micros {
+        Micros::from(PATIENCE).min(Micros(self.cell.breaker().settings().probe_for.0 / 8))
+    }
+
     /// A probe has ended, or was not made.
     pub(super) fn end_probe(&self, probe: Probe, outcome: Option<(Outcome, Option<Micros>)>) {
         let Probe { token, epoch, whose, .. } = probe;
@@ -350,8 +374,11 @@ impl<F: Fleet> Handle<F> {
         }
     }
 
+    /// Asks in a task of its own: an answer that nobody waits for any longer is heard all the same.
     pub(super) async fn look(&self) {
-        let _ = timeout(DEADLINE, self.cell.hub.exchange(&self.cell, Event::Look)).await;
+        let cell = Arc::clone(&self.cell);
+        let looking = tokio::spawn(async move { cell.hub.exchange(&cell, Event::Look).await });
+        let _ = timeout(DEADLINE, looking).await;
         // Nobody waits for the answer any longer: from here on this instance decides.
         self.cell.believe(self.now(), |belief, _| {
             belief.stop_waiting();

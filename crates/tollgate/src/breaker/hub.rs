@@ -27,7 +27,7 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: u32 = 10;
 
 /// How long one exchange may take that nobody waits for.
-const PATIENCE: Duration = Duration::from_millis(250);
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Exchanges under way at a time.
 const EXCHANGES_MAX: usize = 64;

@@ -30,8 +30,8 @@
 //! ```
 //!
 //! `cell.rs` is one breaker of one instance: `gate.rs` what a call meets, `tally.rs` what is counted, `belief.rs` what is
-//! thought of it. `hub.rs` does what happens in the background, `remote.rs` is for those who make their calls elsewhere, and
-//! `local.rs` is a fleet of one.
+//! thought of it. `hub.rs` does what happens in the background, `remote.rs` is for those who make their calls elsewhere,
+//! `local.rs` is a fleet of one, and `plain.rs` has the decision record's calls.
 
 mod belief;
 mod cell;
@@ -39,6 +39,7 @@ mod gate;
 mod hub;
 mod local;
 mod permit;
+mod plain;
 mod remote;
 mod tally;
 
@@ -127,6 +128,18 @@ pub enum NoBreaker {
         /// What it is.
         length: usize,
     },
+}
+
+/// Why a call may not be made, by the breaker of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoPermit {
+    /// The breaker refuses it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// There is none of that name.
+    #[error(transparent)]
+    NoBreaker(#[from] NoBreaker),
 }
 
 /// Why an override was not made.

@@ -116,11 +116,18 @@ impl<F: Fleet> Permit<F> {
         drop(self);
     }
 
-    /// How long a probe may take; `None` for any other call. Whoever makes it cancels it then: what it
-    /// finds out later decides nothing.
+    /// The call begins now: what came before, as a wait for its turn, does not make it slow.
+    pub fn begin(&mut self) {
+        self.began = self.began.map(|_| self.handle.now());
+    }
+
+    /// How long a probe may take; `None` for any other call. Whoever makes it cancels it then and says that it
+    /// failed. It is a moment before the lease ends, for what arrives after that decides nothing.
     pub fn lease_left(&self) -> Option<Duration> {
         match self.leave {
-            Leave::Probe(probe) => Some((probe.ends - self.handle.now()).to_duration()),
+            Leave::Probe(probe) => {
+                Some((probe.ends - self.handle.now() - self.handle.room_to_tell()).to_duration())
+            }
             Leave::Flow(_) | Leave::Over => None,
         }
     }
