@@ -292,25 +292,9 @@ impl<F: Fleet> Handle<F> {
         cell.hub.nudge.notify_one();
     }
 
-    /// Counts an outcome where it stands now; one that comes while nothing flows is late.
-    pub(super) fn record_flow(&self, outcome: Outcome) {
-        let (way, tag) = self.cell.gate.read();
-        if let Way::Pass | Way::Share { .. } = way {
-            self.record(tag, outcome, None);
-        }
-    }
-
-    /// Asks the fleet how it stands, if it was never heard of.
-    pub(super) async fn hear_first(&self) {
-        let asked = self.cell.belief.lock().0.asked();
-        if asked == Asked::Look {
-            self.look().await;
-        }
-    }
-
     /// How long before its lease ends a probe must say how it went, to be heard in time.
     pub(super) fn room_to_tell(&self) -> Micros {
-        Micros::from(PATIENCE).min(Micros(self.cell.breaker().settings().probe_for.0 / 8))
+        Micros::from(PATIENCE).min(Micros(self.cell.behaviour.load().breaker.settings().probe_for.0 / 8))
     }
 
     /// A probe has ended, or was not made.
