@@ -3,6 +3,7 @@
 //! One module per part; each prints a table in Markdown.
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+mod bare;
 mod batches;
 mod breaker;
 mod doors;
@@ -33,6 +34,7 @@ fn main() -> Result<()> {
         ["leases"] => leases::run(),
         ["redis"] | ["redis", "batches"] => batches::run(),
         ["policy"] => policy::run(),
+        ["bare-child", words @ ..] => bare::child(words),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(

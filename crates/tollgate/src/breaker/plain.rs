@@ -67,7 +67,9 @@ impl<F: Fleet> Handle<F> {
     fn record_plain(&self, outcome: Outcome) {
         match self.cell.held.take(self.now()) {
             Some(probe) => self.end_probe(probe, Some((outcome, None))),
-            None => self.record_flow(outcome),
+            None => {
+                self.record(outcome, None);
+            }
         }
     }
 }
@@ -99,7 +101,7 @@ impl<F: Fleet> Breakers<F> {
     /// How the breaker of that name stands. Its first use asks the fleet, for a few milliseconds at most.
     pub async fn state(&self, id: &[u8]) -> Result<State, NoBreaker> {
         let handle = self.handle(id)?;
-        handle.hear_first().await;
+        handle.learn().await;
         Ok(handle.state())
     }
 }
