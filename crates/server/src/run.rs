@@ -175,7 +175,7 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
         error: io::Error::other(error),
     })?;
     beside.spawn(reporter.run(engine.clone(), view.clone()));
-    let served = Served { config, engine: &engine, telemetry: &telemetry, view: &view };
+    let served = Served { config, engine: &engine, breakers: &breakers, telemetry: &telemetry, view: &view };
     let http = served.http(http, &opening(config, config.listen.proxies.clone(), http_tls));
     let grpc = served.grpc(grpc, &opening(config, config.listen.proxies.clone(), grpc_tls), &also);
     let resp = served.resp(resp, &opening(config, Proxies::default(), resp_tls));
@@ -301,6 +301,7 @@ fn opening(config: &Config, proxies: Proxies, tls: Option<Arc<Tls>>) -> Opening 
 struct Served<'a> {
     config: &'a Config,
     engine: &'a Engine,
+    breakers: &'a Arc<Breakers>,
     telemetry: &'a Telemetry,
     view: &'a LifeView,
 }
@@ -319,15 +320,16 @@ impl Served<'_> {
         let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
         let door = || {
             let metrics = Arc::clone(&self.telemetry.http);
-            HttpDoor::new(
-                self.engine.clone(),
-                self.rls(),
-                gate.clone(),
+            HttpDoor {
+                engine: self.engine.clone(),
+                breakers: Arc::clone(self.breakers),
+                service: self.rls(),
+                gate: gate.clone(),
                 log_max,
                 patience,
                 metrics,
-                self.view.clone(),
-            )
+                life: self.view.clone(),
+            }
         };
         listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
     }

@@ -4,8 +4,6 @@
 //! asks. A caller elsewhere holds a token where a caller in this process holds a permit: `token.rs` is what it says,
 //! `table.rs` keeps what it stands for. `fleet.rs` is where the records live.
 
-#![allow(dead_code, unused_imports, reason = "the doors to it come next")]
-
 mod fleet;
 mod policy;
 mod service;
@@ -14,6 +12,6 @@ mod token;
 
 pub(crate) use policy::{BreakerPolicy, KINDS_MAX, Kind};
 pub(crate) use service::{
-    Acquired, BreakerError, Granted, Late, Listed, Outcome, Override, Report, Reported, Seen, Service,
+    Acquired, BreakerError, Granted, LIST_MAX, Outcome, Override, Report, Reported, Seen, Service,
 };
 pub(crate) use token::Token;

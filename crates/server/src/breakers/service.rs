@@ -205,7 +205,7 @@ impl BreakerError {
 impl From<NoBreaker> for BreakerError {
     fn from(why: NoBreaker) -> BreakerError {
         match why {
-            NoBreaker::Id { .. } => bad_id(format!("must have 1 to {ID_BYTES_MAX} bytes")),
+            NoBreaker::Id { .. } => bad_id(why.to_string()),
             _ => BreakerError::TooMany(why),
         }
     }
@@ -286,6 +286,9 @@ impl Service {
 
     /// The breaker of that id, and the entry of the policy it belongs to.
     fn find(&self, id: &str) -> Result<(Handle<Records>, Kind), BreakerError> {
+        if id.is_empty() || id.len() > ID_BYTES_MAX || id.chars().any(char::is_control) {
+            return Err(bad_id(format!("must have 1 to {ID_BYTES_MAX} bytes, and no control characters")));
+        }
         let policy = self.policy.load();
         let Some((_, kind)) = policy.find(id) else {
             let what = if policy.kinds().is_empty() {
@@ -314,15 +317,16 @@ impl Service {
         };
         let (now, lease_left) = (self.clock.now(), permit.lease_left());
         let report_within = lease_left.unwrap_or(kind.report_within);
-        let ends = now + Micros::from(report_within);
         let token = match permit.into_lease() {
-            Ok(lease) => {
+            Ok((lease, left)) => {
+                // To its very end: who cancels a probe in time says so a moment later.
+                let ends = now + Micros::from(left);
                 let of = if lease.whose == Whose::Fleet { Of::Probe } else { Of::OwnProbe };
                 self.table.probe(id, Probing { lease, began: now, ends });
                 Token { of, instance: self.instance, epoch: lease.epoch, serial: lease.token, ends }
             }
             Err(permit) => {
-                let serial = fastrand::u64(..);
+                let (serial, ends) = (fastrand::u64(..), now + Micros::from(report_within));
                 let is_kept = self.table.keep(serial, Held { permit, ends });
                 // Without a place it is as good as another instance's.
                 let instance = if is_kept { self.instance } else { 0 };

@@ -133,12 +133,13 @@ impl<F: Fleet> Permit<F> {
     }
 
     /// Makes a probe's lease something that can be told to others, who settle it by
-    /// [`Handle::settle`]: from here on dropping it gives nothing back. Any other call stays a permit.
-    pub fn into_lease(mut self) -> Result<Lease, Permit<F>> {
+    /// [`Handle::settle`]: from here on dropping it gives nothing back. With it, how long it lasts to its very end. Any
+    /// other call stays a permit.
+    pub fn into_lease(mut self) -> Result<(Lease, Duration), Permit<F>> {
         match self.leave {
-            Leave::Probe(Probe { token, epoch, whose, .. }) => {
+            Leave::Probe(Probe { token, epoch, whose, ends }) => {
                 self.leave = Leave::Over;
-                Ok(Lease { token, epoch, whose })
+                Ok((Lease { token, epoch, whose }, (ends - self.handle.now()).to_duration()))
             }
             Leave::Flow(_) | Leave::Over => Err(self),
         }
