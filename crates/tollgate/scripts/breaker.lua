@@ -133,7 +133,8 @@ local function breaker()
   -- Of those with calls in the window: how many are there (3), in trouble (4), or fail (5).
   local function muster(which)
     if which > 3 and it.trouble == 0 then return 0 end
-    return redis.call('ZCOUNT', KEYS[which], '(' .. text(position() - settings.reach), '+inf')
+    -- Beyond where the window stands are those that were heard by another one, before the settings were changed.
+    return redis.call('ZCOUNT', KEYS[which], '(' .. text(position() - settings.reach), text(position()))
   end
 
   -- How long a key lives from now on. Lengthened only now and then, so with what may pass meanwhile; and none
@@ -242,8 +243,14 @@ local function breaker()
   -- Adds to the window, and forgets what it no longer looks back to.
   local function count(ok, failed, slow)
     local buckets, sum = read_window()
-    local calls, last = ok + failed + slow, buckets[#buckets]
-    local at = floor(now / settings.width)
+    local calls, at = ok + failed + slow, floor(now / settings.width)
+    -- What stands beyond where the window does was counted by another one, and would never come to its end.
+    while #buckets > 0 and buckets[#buckets].at > (settings.by_calls == 1 and it.counted or at) do
+      local foreign = table.remove(buckets)
+      redis.call('HDEL', KEYS[2], text(foreign.at))
+      sum.ok, sum.failed, sum.slow = sum.ok - foreign.ok, sum.failed - foreign.failed, sum.slow - foreign.slow
+    end
+    local last = buckets[#buckets]
     if settings.by_calls == 1 then at = last and last.calls < settings.width and last.at or it.counted end
     if not (last and last.at == at) then
       last = { at = at, ok = 0, failed = 0, slow = 0 }
