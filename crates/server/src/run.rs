@@ -133,7 +133,9 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
-    let breakers = breakers(config, &engine, &telemetry)?;
+    let metrics = Arc::clone(&telemetry.breakers);
+    let breakers = Breakers::start(engine.clone(), &config.breakers, metrics)?;
+    telemetry.watch_breakers(Arc::clone(&breakers));
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
     let places = Places {
         http: endpoint(&http),
@@ -232,12 +234,6 @@ async fn serve_for_ever(listener: Listener, opening: Opening, admin: Arc<Admin>,
     // A life of its own never closes it.
     let (_forever, view) = Life::start();
     serve(listener, opening, admin, view, bounds).await;
-}
-
-/// The breakers, in the engine's store, with what they do in the background on the runtime we are on.
-fn breakers(config: &Config, engine: &Engine, telemetry: &Telemetry) -> Result<Arc<Breakers>, RunError> {
-    let observer: Arc<dyn Observer> = Arc::<EngineMetrics>::clone(&telemetry.engine);
-    Ok(Breakers::start(engine.clone(), Arc::clone(&config.breakers), observer)?)
 }
 
 /// The engine, with its heartbeat on the runtime we are on.
