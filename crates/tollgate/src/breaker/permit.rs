@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::breaker::{Fleet, Outcome};
+use tollgate_core::breaker::{Fleet, Outcome, SPAN_MAX};
 use tollgate_core::units::Micros;
 
 use super::gate::Tag;
@@ -101,9 +101,9 @@ impl<F: Fleet> Permit<F> {
         self.end(Outcome::Failure, None);
     }
 
-    /// It failed, and the other side said when to come again.
+    /// It failed, and the other side said when to come again: within a day, the longest a breaker is open.
     pub fn failure_until(mut self, retry_after: Duration) {
-        self.end(Outcome::Failure, Some(Micros::from(retry_after)));
+        self.end(Outcome::Failure, Some(Micros::from(retry_after).min(SPAN_MAX)));
     }
 
     /// It went well, but slowly.
