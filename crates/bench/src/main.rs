@@ -37,7 +37,7 @@ fn main() -> Result<()> {
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy | bench redis [--write] [matrix|bytes|server|peers|batches] [WORD]..."
+            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy | bench redis [--write] [matrix|spread|bytes|server|peers|batches] [WORD]..."
         ),
     }
 }

@@ -1,7 +1,9 @@
 //! Checks on Redis at scale: `bench redis [--write] [PART] [WORD]...`.
 //!
-//! Parts: `matrix` (the engine with every tier on every store, rows filtered by words), `bytes` (what a key takes in
-//! Redis), `server` (the built server), `peers` (the same through what a user would pick instead), `batches`. Without a part all of them run.
+//! Parts: `matrix` (the engine with every tier on every store, rows filtered by words), `spread` (over ever more
+//! connections), `bytes` (what a key takes in Redis), `server` (the built server), `peers` (what a user would pick
+//! instead), `batches`. Without a part all of them run, and docs/sizing.md
+//! is reckoned anew.
 
 mod batches;
 mod bytes;
@@ -12,6 +14,8 @@ mod matrix;
 mod page;
 mod peers;
 mod place;
+mod sizing;
+mod spread;
 mod tier;
 mod work;
 
@@ -19,8 +23,9 @@ use anyhow::{Result, ensure};
 
 use page::Page;
 pub(crate) use peers::child as peer;
+use sizing::Figures;
 
-const PARTS: &[&str] = &["matrix", "bytes", "server", "peers", "batches"];
+const PARTS: &[&str] = &["matrix", "spread", "bytes", "server", "peers", "batches"];
 
 /// Runs what the words name.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
@@ -34,14 +39,22 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let has = |name: &str| part.is_none_or(|part| part == name);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     place::pin(0);
+    let (mut figures, mut alone, mut key_bytes, mut door) = (Vec::new(), None, None, None);
     if has("matrix") {
-        runtime.block_on(matrix::run(&page, words))?;
+        figures = runtime.block_on(matrix::run(&page, words))?;
+    }
+    if has("spread") {
+        alone = Some(runtime.block_on(spread::run(&page))?);
     }
     if has("bytes") {
-        runtime.block_on(bytes::run(&page))?;
+        key_bytes = Some(runtime.block_on(bytes::run(&page))?);
     }
     if has("server") {
-        runtime.block_on(door::run(&page, words))?;
+        door = runtime.block_on(door::run(&page, words))?;
+    }
+    // What a fleet needs follows from all of them.
+    if let (Some(alone), Some(key_bytes), Some(door)) = (alone, key_bytes, door) {
+        sizing::run(&page, &Figures { rows: figures, alone, key_bytes, door })?;
     }
     if has("peers") {
         runtime.block_on(peers::run(&page, words))?;

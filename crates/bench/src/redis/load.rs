@@ -90,9 +90,15 @@ impl Asked {
 
 /// As fast as is answered.
 pub(super) async fn closed(asked: &Arc<Asked>, span: Duration) -> Result<Did> {
-    let (before, cpu, started) = (asked.keys.asked(), cpu_time(), clock::instant());
+    closed_by(std::slice::from_ref(asked), TOGETHER, span).await
+}
+
+/// As fast as is answered, so many asks under way with each.
+pub(super) async fn closed_by(all: &[Arc<Asked>], together: usize, span: Duration) -> Result<Did> {
+    let count = || all.iter().map(|asked| asked.keys.asked()).sum::<u64>();
+    let (before, cpu, started) = (count(), cpu_time(), clock::instant());
     let mut tasks = Vec::new();
-    for _ in 0..TOGETHER {
+    for asked in all.iter().flat_map(|asked| std::iter::repeat_n(asked, together)) {
         let asked = Arc::clone(asked);
         tasks.push(tokio::spawn(async move {
             while started.elapsed() < span {
@@ -107,7 +113,7 @@ pub(super) async fn closed(asked: &Arc<Asked>, span: Duration) -> Result<Did> {
         task.await?;
     }
     let cpu = cpu_time().saturating_sub(cpu);
-    Ok(Did { asked: asked.keys.asked() - before, elapsed: started.elapsed(), cpu })
+    Ok(Did { asked: count() - before, elapsed: started.elapsed(), cpu })
 }
 
 /// So many a second; nanoseconds from when each fell due to its answer.

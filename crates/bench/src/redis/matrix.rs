@@ -31,6 +31,25 @@ struct Contestant {
     place: Place,
 }
 
+/// What a check came to in one row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Figure {
+    pub work: Work,
+    pub kind: Kind,
+    pub tier: Tier,
+    pub per_second: f64,
+    /// Of the engine.
+    pub micros: f64,
+    /// Inside Redis' calls.
+    pub in_calls: f64,
+    /// Of Redis' process.
+    pub process: f64,
+    /// To Redis.
+    pub calls: f64,
+    /// To and from Redis.
+    pub bytes: f64,
+}
+
 /// What a tier came to with one kind of traffic.
 struct Row {
     asked: Arc<Asked>,
@@ -39,7 +58,8 @@ struct Row {
 }
 
 /// One table for each traffic; only rows whose names contain every word.
-pub(super) async fn run(page: &Page, words: &[&str]) -> Result<()> {
+pub(super) async fn run(page: &Page, words: &[&str]) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
     let draws = work::zipf();
     let own = load::generator(&Keys::new(Work::Zipf, &draws)) * 1000.0;
     page.put("about", &about(own))?;
@@ -65,14 +85,14 @@ pub(super) async fn run(page: &Page, words: &[&str]) -> Result<()> {
                 group.iter_mut().filter(|one| wanted(work, *kind, one.tier)).collect();
             if !group.is_empty() {
                 progress(&format!("{}: {}", work.title(), kind.name()));
-                measure(&mut table, work, *kind, &mut group, &draws).await?;
+                figures.extend(measure(&mut table, work, *kind, &mut group, &draws).await?);
             }
         }
         if !table.is_empty() {
             page.put(work.name(), &(heading(work)? + &table))?;
         }
     }
-    Ok(())
+    Ok(figures)
 }
 
 fn heading(work: Work) -> Result<String> {
@@ -92,7 +112,7 @@ async fn measure(
     kind: Kind,
     group: &mut [&mut Contestant],
     draws: &Arc<[u32]>,
-) -> Result<()> {
+) -> Result<Vec<Figure>> {
     let mut rows = Vec::new();
     for Contestant { tier, place } in group.iter_mut().map(|one| &mut **one) {
         place.empty().await?;
@@ -107,14 +127,17 @@ async fn measure(
             rows[at].round(&mut group[at].place).await?;
         }
     }
+    let mut figures = Vec::new();
     for (row, Contestant { tier, .. }) in rows.into_iter().zip(group.iter().map(|one| &**one)) {
-        table.push_str(&row.line(kind, *tier));
+        let figure = row.figure(work, kind, *tier);
+        table.push_str(&row.line(&figure));
+        figures.push(figure);
         row.asked.close().await;
     }
     if kind == Kind::Memory {
         table.push_str("| memory | batch, deny cache, lease | no trip to save | | | | | | | | | |\n");
     }
-    Ok(())
+    Ok(figures)
 }
 
 impl Row {
@@ -128,27 +151,37 @@ impl Row {
         Ok(())
     }
 
-    fn line(&self, kind: Kind, tier: Tier) -> String {
+    fn figure(&self, work: Work, kind: Kind, tier: Tier) -> Figure {
         let asked: u64 = self.rounds.iter().map(|(did, _)| did.asked).sum();
         let elapsed: Duration = self.rounds.iter().map(|(did, _)| did.elapsed).sum();
         let cpu: Duration = self.rounds.iter().map(|(did, _)| did.cpu).sum();
         let usage = self.rounds.iter().fold(Usage::default(), |sum, (_, usage)| sum.and(*usage));
-        let rate = spaced(count(asked) / elapsed.as_secs_f64());
-        let own = short(micros_each(cpu, asked));
+        Figure {
+            work,
+            kind,
+            tier,
+            per_second: count(asked) / elapsed.as_secs_f64(),
+            micros: micros_each(cpu, asked),
+            in_calls: usage.micros / count(asked),
+            process: micros_each(usage.process, asked),
+            calls: usage.calls / count(asked),
+            bytes: usage.bytes / count(asked),
+        }
+    }
+
+    fn line(&self, figure: &Figure) -> String {
+        let Figure { kind, tier, per_second, micros, in_calls, process, calls, bytes, .. } = *figure;
         let redis = match kind {
-            Kind::Memory => " | | | ".to_owned(),
-            Kind::Single | Kind::Cluster => format!(
-                "{} | {} | {} | {}",
-                short(usage.micros / count(asked)),
-                short(micros_each(usage.process, asked)),
-                short(usage.calls / count(asked)),
-                short(usage.bytes / count(asked))
-            ),
+            Kind::Memory => "| | | ".to_owned(),
+            Kind::Single | Kind::Cluster => {
+                format!("{} | {} | {} | {}", short(in_calls), short(process), short(calls), short(bytes))
+            }
         };
         let mut took = self.took.clone();
         took.sort_unstable();
         let at = |permille: usize| short(f64::from(took[(took.len() - 1) * permille / 1000]) / 1000.0);
         let ratio = self.asked.admitted_of_allowed();
+        let (rate, own) = (spaced(per_second), short(micros));
         let (kind, tier) = (kind.name(), tier.name());
         let (p50, p99, p999) = (at(500), at(990), at(999));
         format!("| {kind} | {tier} | {rate} | {own} | {redis} | {p50} | {p99} | {p999} | {ratio} |\n")

@@ -1,14 +1,20 @@
-//! Where tables go: to the terminal, and with `--write` into docs/performance.md between their markers.
+//! Where tables go: to the terminal, and with `--write` into a page of the documentation between their markers.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// Collects the tables of a run.
+/// The page that has the figures.
+const PERFORMANCE: &str = "performance.md";
+
+/// The page that reckons with them.
+pub(super) const SIZING: &str = "sizing.md";
+
+/// Where the tables of a run go.
 #[derive(Debug)]
 pub(super) struct Page {
-    file: Option<PathBuf>,
+    is_written: bool,
 }
 
 impl Page {
@@ -16,17 +22,24 @@ impl Page {
     pub(super) fn new(words: &mut Vec<&str>) -> Page {
         let before = words.len();
         words.retain(|word| *word != "--write");
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/performance.md");
-        Page { file: (words.len() < before).then_some(docs) }
+        Page { is_written: words.len() < before }
     }
 
     /// Prints a table that is known by a name.
     pub(super) fn put(&self, name: &str, table: &str) -> Result<()> {
+        self.put_on(PERFORMANCE, name, table)
+    }
+
+    /// The same, on another page.
+    pub(super) fn put_on(&self, page: &str, name: &str, table: &str) -> Result<()> {
         println!("\n{table}");
-        let Some(file) = &self.file else { return Ok(()) };
-        let text = std::fs::read_to_string(file)?;
+        if !self.is_written {
+            return Ok(());
+        }
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
+        let text = std::fs::read_to_string(&file)?;
         let (begin, end) = (format!("<!-- bench redis: {name} -->"), "<!-- end -->");
-        let missing = || format!("{} has no {begin}", file.display());
+        let missing = || format!("docs/{page} has no {begin}");
         let from = text.find(&begin).with_context(missing)? + begin.len();
         let to = from + text[from..].find(end).with_context(missing)?;
         let mut written = String::new();

@@ -98,6 +98,11 @@ impl Keys {
         Keys { work, draws: Arc::clone(draws), asked: AtomicU64::new(0) }
     }
 
+    /// Keys that were never seen.
+    pub(super) fn unique() -> Keys {
+        Keys { work: Work::Unique, draws: Arc::new([]), asked: AtomicU64::new(0) }
+    }
+
     /// The next one.
     pub(super) fn next(&self) -> u64 {
         let turn = self.asked.fetch_add(1, Ordering::Relaxed);
