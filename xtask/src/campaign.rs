@@ -50,6 +50,13 @@ const CAMPAIGNS: &[Campaign] = &[
         rounds: None,
     },
     Campaign {
+        name: "breaker",
+        what: "a fleet of processes whose breaker breaks a promise",
+        package: "tollgate",
+        test: "breaker_fleet",
+        rounds: None,
+    },
+    Campaign {
         name: "failover",
         what: "a failover that admits too much, or that clients do not follow",
         package: "tollgate",

@@ -3,6 +3,7 @@
 //! One module per part; each prints a table in Markdown.
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
+mod bare;
 mod breaker;
 mod doors;
 mod flood;
@@ -34,6 +35,7 @@ fn main() -> Result<()> {
         ["redis", words @ ..] => redis::run(words),
         ["redis-peer", words @ ..] => redis::peer(words),
         ["policy"] => policy::run(),
+        ["bare-child", words @ ..] => bare::child(words),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(

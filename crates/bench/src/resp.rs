@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use testkit::{Child, RedisServer, free_port};
 
+use crate::bare;
 use crate::measure::{median, micros_each, output, serve};
 
 const ROUNDS: usize = 5;
@@ -70,6 +71,11 @@ async fn tables() -> Result<()> {
         let port = place.rsplit(':').next().and_then(|port| port.parse().ok()).context("no port")?;
         servers.push(Server::Other { child, port });
     }
+    // As `redis-benchmark` writes it: the words of THROTTLE, with a key of 16 bytes.
+    let length: usize = "*5\r\n".len()
+        + [11, 16, 2, 2, 2].map(|word: usize| word + if word > 9 { 7 } else { 6 }).iter().sum::<usize>();
+    let port = free_port();
+    let bare = joined(&mut servers, Server::Other { child: bare::start(port, length)?, port });
     let crab = throttlecrab().map(|server| joined(&mut servers, server));
     let mut cell = None;
     if let Some(module) = module() {
@@ -87,6 +93,7 @@ async fn tables() -> Result<()> {
         row("Redis SET", 0, SET, ""),
         row("Redis SET with EX", 0, SET_EX, ""),
         row("Redis PING", 0, PING, ""),
+        row("a bare loop that decides nothing", bare, THROTTLE, ""),
         row("Tollgate CL.THROTTLE, 1 worker", 1, THROTTLE, "≤ 0.5"),
         row("Tollgate CL.THROTTLE, 2 workers", 2, THROTTLE, "≤ 0.5"),
         row("Tollgate TG.CHECK, 1 worker", 1, CHECK, ""),
@@ -94,6 +101,7 @@ async fn tables() -> Result<()> {
     ];
     let mut single = vec![
         row("Redis PING", 0, PING, ""),
+        row("a bare loop that decides nothing", bare, THROTTLE, ""),
         row("Tollgate CL.THROTTLE, 1 worker", 1, THROTTLE, "≤ 1.2"),
         row("Tollgate CL.THROTTLE, 2 workers", 2, THROTTLE, ""),
     ];

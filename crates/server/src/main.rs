@@ -6,6 +6,7 @@
 //! are the life of the process and of its threads. `file` reads what they name.
 
 mod admin;
+mod breakers;
 mod cli;
 mod config;
 mod doors;

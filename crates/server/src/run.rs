@@ -21,12 +21,13 @@ use tollgate::store::memory::MemoryStore;
 use tollgate::store::redis::{RedisSetupError, RedisStore};
 
 use crate::admin::{About, Admin};
+use crate::breakers::{BreakerError, Service as Breakers};
 use crate::config::{Config, Digest, Overrides as Flags};
 use crate::doors::grpc::{Beside, GrpcDoor};
 use crate::doors::http::HttpDoor;
 use crate::doors::resp::{self, Pace, Patience, RespDoor};
 use crate::engine::Engine;
-use crate::net::bind::{self, BindError, Bound, Endpoint, Unserved};
+use crate::net::bind::{self, BindError, Bound, Endpoint, Listener, Unserved};
 use crate::net::gate::Gate;
 use crate::net::open::{Opening, Proxies};
 use crate::net::serve::{Bounds, Handler, serve};
@@ -59,6 +60,9 @@ pub(crate) enum RunError {
     /// The Redis store could not be set up.
     #[error("the Redis store cannot be set up")]
     Redis(#[from] RedisSetupError),
+    /// Breakers could not be started.
+    #[error("breakers: {0}")]
+    Breakers(#[from] BreakerError),
     /// The rules do not make a policy.
     #[error("the rules make no policy")]
     Policy(#[from] PolicyError),
@@ -129,6 +133,7 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
+    let breakers = breakers(config, &engine, &telemetry)?;
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
     let places = Places {
         http: endpoint(&http),
@@ -148,7 +153,8 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
     // Before any door opens: who is blocked elsewhere is blocked here from the first ask on.
     overrides.first_look().await;
     let kept = Arc::clone(&overrides);
-    let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, control);
+    let breaking = Arc::clone(&breakers);
+    let reloader = Reloader::new(engine.clone(), config.clone(), flags, digest, kept, breaking, control);
     let reloader = Arc::new(reloader);
     let mut beside = JoinSet::new();
     beside.spawn(overrides::watch(Arc::clone(&overrides)));
@@ -169,7 +175,7 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
         error: io::Error::other(error),
     })?;
     beside.spawn(reporter.run(engine.clone(), view.clone()));
-    let served = Served { config, engine: &engine, telemetry: &telemetry, view: &view };
+    let served = Served { config, engine: &engine, breakers: &breakers, telemetry: &telemetry, view: &view };
     let http = served.http(http, &opening(config, config.listen.proxies.clone(), http_tls));
     let grpc = served.grpc(grpc, &opening(config, config.listen.proxies.clone(), grpc_tls), &also);
     let resp = served.resp(resp, &opening(config, Proxies::default(), resp_tls));
@@ -190,14 +196,8 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
             Arc::new(Admin { engine, telemetry, reloader, overrides, log_max, life: view, gate, about });
         for listener in listeners {
             let listener = listener.serve().map_err(system("admin door"))?;
-            // It outlives every drain, to say that there is one; a life of its own never closes it.
-            let (forever, view) = Life::start();
             let bounds = Bounds { connections_max: ADMIN_CONNECTIONS_MAX, ..bounds(config) };
-            let (admin, opening) = (Arc::clone(&admin), opening.clone());
-            beside.spawn(async move {
-                let _forever = forever;
-                serve(listener, opening, admin, view, bounds).await;
-            });
+            beside.spawn(serve_for_ever(listener, opening.clone(), Arc::clone(&admin), bounds));
         }
     }
 
@@ -212,6 +212,7 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
         at = first_to_end(&mut workers) => Some(workers.swap_remove(at)),
     };
     drain(config, &life, &mut signals, workers).await;
+    breakers.close().await;
     // After the last ask: what was taken ahead and not spent belongs to the other instances.
     if tokio::time::timeout(LEASES_BACK_WITHIN, leasing.close()).await.is_err() {
         tracing::warn!("not all leases were given back in time");
@@ -224,6 +225,19 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
             Err(RunError::Worker { name, error })
         }
     }
+}
+
+/// Serves a door that outlives every drain, to say that there is one.
+async fn serve_for_ever(listener: Listener, opening: Opening, admin: Arc<Admin>, bounds: Bounds) {
+    // A life of its own never closes it.
+    let (_forever, view) = Life::start();
+    serve(listener, opening, admin, view, bounds).await;
+}
+
+/// The breakers, in the engine's store, with what they do in the background on the runtime we are on.
+fn breakers(config: &Config, engine: &Engine, telemetry: &Telemetry) -> Result<Arc<Breakers>, RunError> {
+    let observer: Arc<dyn Observer> = Arc::<EngineMetrics>::clone(&telemetry.engine);
+    Ok(Breakers::start(engine.clone(), Arc::clone(&config.breakers), observer)?)
 }
 
 /// The engine, with its heartbeat on the runtime we are on.
@@ -287,6 +301,7 @@ fn opening(config: &Config, proxies: Proxies, tls: Option<Arc<Tls>>) -> Opening 
 struct Served<'a> {
     config: &'a Config,
     engine: &'a Engine,
+    breakers: &'a Arc<Breakers>,
     telemetry: &'a Telemetry,
     view: &'a LifeView,
 }
@@ -305,15 +320,16 @@ impl Served<'_> {
         let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
         let door = || {
             let metrics = Arc::clone(&self.telemetry.http);
-            HttpDoor::new(
-                self.engine.clone(),
-                self.rls(),
-                gate.clone(),
+            HttpDoor {
+                engine: self.engine.clone(),
+                breakers: Arc::clone(self.breakers),
+                service: self.rls(),
+                gate: gate.clone(),
                 log_max,
                 patience,
                 metrics,
-                self.view.clone(),
-            )
+                life: self.view.clone(),
+            }
         };
         listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tollgate_core::breaker::Transition;
 use tollgate_core::decision::{Decision, Found, Outcome, Refunded, Verb};
 use tollgate_core::policy::Policy;
 use tollgate_core::store::StoreError;
@@ -29,6 +30,12 @@ pub trait Observer: Send + Sync + 'static {
 
     /// Tokens were taken ahead for a hot key, or let go of unspent.
     fn leased(&self, _change: &LeaseChange) {}
+
+    /// A breaker has changed; told once in the fleet for its record, and once by each instance for its own.
+    fn breaker_changed(&self, _change: &BreakerChange<'_>) {}
+
+    /// What a breaker had counted was told to the fleet, or was not.
+    fn breaker_told(&self, _told: &BreakerTold<'_>) {}
 
     /// A new policy is in force.
     fn policy_swapped(&self, _policy: &Policy) {}
@@ -146,6 +153,35 @@ pub enum LeaseChange {
         /// How many.
         tokens: u32,
     },
+}
+
+/// A breaker has changed. Its id is not told, only how its kind is called.
+#[derive(Debug)]
+pub struct BreakerChange<'a> {
+    /// How its behaviour is called.
+    pub behaviour: &'a str,
+    /// Whose record it was.
+    pub record: RecordOf,
+    /// From what to what, and why.
+    pub transition: &'a Transition,
+}
+
+/// Whose record of a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RecordOf {
+    /// The one that all instances share.
+    Fleet,
+    /// This instance's own.
+    Own,
+}
+
+/// What a breaker had counted has been told to the fleet, or is lost.
+#[derive(Debug)]
+pub struct BreakerTold<'a> {
+    /// How its behaviour is called.
+    pub behaviour: &'a str,
+    /// How long the first of it waited; `None` if nobody answered.
+    pub lag: Option<Duration>,
 }
 
 /// The guard opened or closed.

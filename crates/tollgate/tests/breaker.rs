@@ -4,6 +4,8 @@
 mod alone;
 #[path = "breaker/fleet.rs"]
 mod fleet;
+#[path = "breaker/plain.rs"]
+mod plain;
 #[path = "breaker/probes.rs"]
 mod probes;
 #[path = "breaker/stand.rs"]

@@ -97,7 +97,7 @@ pub(crate) const PARTS: &[Part] = &[
     Part {
         name: "breaker",
         why: "instances on one Redis break and recover together, and alone where they must",
-        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["breaker"]) },
+        work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["breaker", "breaker_fleet"]) },
     },
     Part {
         name: "deny_cache",

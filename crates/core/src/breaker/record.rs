@@ -121,6 +121,25 @@ pub enum Mode {
     MetricsOnly,
 }
 
+impl Mode {
+    /// Every mode, in the order of the numbers `breaker.lua` knows them by, which begin at one.
+    pub const ALL: [Mode; 3] = [Mode::ForcedOpen, Mode::ForcedClosed, Mode::MetricsOnly];
+
+    /// Its name, wherever people read or write one.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::ForcedOpen => "forced_open",
+            Mode::ForcedClosed => "forced_closed",
+            Mode::MetricsOnly => "metrics_only",
+        }
+    }
+
+    /// The mode of that name.
+    pub fn parse(name: &str) -> Option<Mode> {
+        Mode::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
 impl Record {
     /// Brings the clock it is read by in line with the times it holds, and says what time it is.
     ///

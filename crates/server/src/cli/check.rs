@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::config::policy::print;
-use crate::config::{Config, Overrides, environment};
+use crate::config::{Config, Overrides, breakers, environment};
 
 const AFTER_HELP: &str = "\
 Every problem is reported at once, each with file, line, column, field and what is allowed. The file's own
@@ -54,6 +54,7 @@ impl Check {
         let mut out = io::stdout().lock();
         if self.print {
             out.write_all(print(&policy, config.outage.on_outage).as_bytes())?;
+            out.write_all(breakers::print(&config.breakers).as_bytes())?;
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let trials = &config.policy.trials;

@@ -11,7 +11,7 @@ use super::section::{Section, clip, parse_span};
 use super::tree::Tree;
 use super::{
     Config, DenyCacheConfig, DrainConfig, Limits, LogConfig, LogFormat, MemoryConfig, Overrides, Tokens,
-    envoy, identity, listen, policy, redis,
+    breakers, envoy, identity, listen, policy, redis,
 };
 use crate::facing::Facing;
 use crate::limit::SLIDING_LOG_MAX;
@@ -42,6 +42,7 @@ pub(super) fn config(
     let (rls, warnings) = envoy::check(root.section("envoy"), files, limits.sliding_log_max);
     let facing = Facing { rls, ..facing };
     let policy = policy::check(&mut root, limits.sliding_log_max, grouping);
+    let breakers = breakers::check(&mut root);
     let redis = redis::check(root.section("redis"), &overrides);
     let memory = memory(root.section("memory"));
     let deny_cache = deny_cache(root.section("deny_cache"));
@@ -66,6 +67,7 @@ pub(super) fn config(
         listen,
         tls,
         policy,
+        breakers,
         facing,
         redis,
         outage,

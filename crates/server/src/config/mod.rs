@@ -1,10 +1,11 @@
 //! Configuration: as written, then checked, then trusted.
 //!
-//! `tree` is the file as it stands, `section` reads it field by field, `check`, `envoy`, `identity`, `listen`, `policy` and
+//! `tree` is the file as it stands, `section` reads it field by field, `breakers`, `check`, `envoy`, `identity`, `listen`, `policy` and
 //! `redis` turn it into types the rest of the program can trust, and `problems` collects all that is wrong. `source`
 //! is the text before any of that. Flags and `TOLLGATE_*` variables arrive as [`Overrides`] and win over the file. Nothing here opens a socket;
 //! certificates are read, to say what is wrong with them, and forgotten.
 
+pub(crate) mod breakers;
 mod check;
 mod envoy;
 mod identity;
@@ -20,12 +21,14 @@ mod tree;
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate::OnOutage;
 use tollgate::core::policy::PolicyError;
 use tollgate::store::redis::{RedisConfig, Secret};
 
+use crate::breakers::BreakerPolicy;
 use crate::facing::Facing;
 use crate::net::bind::Endpoint;
 use crate::net::open::Proxies;
@@ -47,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) listen: Listen,
     pub(crate) tls: TlsConfig,
     pub(crate) policy: PolicyConfig,
+    pub(crate) breakers: Arc<BreakerPolicy>,
     /// How callers are seen and answered over HTTP.
     pub(crate) facing: Facing,
     /// Where state lives: `None` is this process' memory.
@@ -223,13 +227,14 @@ impl Config {
         Config::check(&source, overrides)
     }
 
-    /// The sections in which two configurations differ and that hold from start to end: only the policy, and how
+    /// The sections in which two configurations differ and that hold from start to end: only the policy, breakers, and how
     /// callers are seen and answered, can be put in force while the server runs.
     pub(crate) fn differs_in(&self, other: &Config) -> Vec<&'static str> {
         // Flags do not change while we run, so what only they can set is not looked at.
         let Config {
             file: _,
             policy: _,
+            breakers: _,
             facing: _,
             workers: _,
             tokens: _,

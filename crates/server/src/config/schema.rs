@@ -21,6 +21,11 @@ fn schema() -> Value {
         ("allow", conditions(&[]), "Calls that pass whatever the rules say."),
         ("deny", conditions(&[]), "Calls that are refused whatever the rules say; wins over allow."),
         ("tests", list(&trial()), "What the rules must do; `tollgate check` runs them."),
+        (
+            "breakers",
+            list(&breaker()),
+            "Circuit breakers, for calls to others: the first whose name or match an id has.",
+        ),
         ("identity", identity(), "Who is asking, for the forward-auth door."),
         ("answer", answer(), "What callers are told over HTTP besides the verdict itself."),
         ("envoy", envoy(), "How Envoy's rate-limit service answers, on the gRPC door."),
@@ -189,6 +194,51 @@ fn trial() -> Value {
     ]);
     trial["required"] = json!(["ask"]);
     trial
+}
+
+fn breaker() -> Value {
+    section(&[
+        ("name", text_value(), "Its id, and its name in metrics; with a match, its name alone."),
+        ("match", text_value(), "The ids it is for: payments-*, or \"*\" for all that are left."),
+        (
+            "failures",
+            or_off(&whole(1, 1_000_000)),
+            "So many in a row on one instance are a reason to trip (5).",
+        ),
+        ("failure_ratio", share(), "Such a share of calls failed in the window is one (50%)."),
+        ("slow_ratio", share(), "Such a share of slow calls is one (off)."),
+        ("slow_after", span(), "A call that succeeds after that long is slow (5s)."),
+        (
+            "window",
+            json!({ "type": ["string", "null"], "pattern": "^[0-9]+ ?(us|ms|s|m|min|h|d|calls)$" }),
+            "What ratios are taken over: 10s, or 100 calls (10s).",
+        ),
+        ("minimum_calls", whole(1, 1_000_000), "A ratio of fewer says nothing (20)."),
+        ("quorum", share(), "Such a share of the instances must be in trouble (60%)."),
+        ("open_for", span(), "How long the first trip opens it for (5s)."),
+        ("open_max", span(), "Each that follows doubles that, up to this (5min)."),
+        ("jitter", share(), "Up to so much is added by chance (10%)."),
+        ("decay_every", span(), "One trip is forgotten for each of these spent closed (60s)."),
+        ("hint_max", or_off(&span()), "A Retry-After opens it for as long as it says, up to this (off)."),
+        ("probes", whole(1, 100), "Probes at a time, in the whole fleet (3)."),
+        ("probe_for", span(), "How long a probe may take (10s)."),
+        ("successes_to_close", whole(1, 1_000_000), "So many successful probes end half-open (5)."),
+        (
+            "ramp",
+            json!({ "anyOf": [words(&["off"]), list(&share())] }),
+            "The shares of calls let through before closed ([10%, 25%, 50%, 100%]).",
+        ),
+        ("ramp_step", span(), "How long each of them lasts (5s)."),
+        ("report_within", span(), "How long the outcome of a call is waited for (60s)."),
+    ])
+}
+
+fn share() -> Value {
+    json!({ "type": ["string", "null"], "pattern": "^([0-9]{1,3}(\\.[0-9])?%|off)$" })
+}
+
+fn or_off(value: &Value) -> Value {
+    json!({ "anyOf": [words(&["off"]), value] })
 }
 
 fn redis() -> Value {
@@ -447,6 +497,7 @@ rules:
   - {name: a, when: {not: {}}, limits: [{}], lease: {}, plan: {}, cost: {}, allow: {}, deny: {}, overrides: [{limits: [{}]}], candidate: {limits: [{}]}}
 plans: {free: {limits: [{}]}}
 tests: [{ask: {}}]
+breakers: [{}]
 allow: {}
 deny: {}
 ";

@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 use tollgate::core::policy::PolicyError;
 use tollgate::{Micros, Policy, clock};
 
+use crate::breakers::Service as Breakers;
 use crate::config::{Config, ConfigError, Digest, Overrides, Source};
 use crate::engine::Engine;
 use crate::overrides::Overrides as KeyOverrides;
@@ -42,6 +43,8 @@ pub(crate) struct Reloader {
     started: Config,
     /// Made for the rules of a policy, and so made again for those of another.
     overrides: Arc<KeyOverrides>,
+    /// In use, with settings of the policy.
+    breakers: Arc<Breakers>,
     metrics: Arc<ControlMetrics>,
     /// What was read last, good or bad. Held by whoever reloads.
     tried: Mutex<Seen>,
@@ -128,6 +131,7 @@ impl Reloader {
         flags: Overrides,
         digest: Digest,
         overrides: Arc<KeyOverrides>,
+        breakers: Arc<Breakers>,
         metrics: Arc<ControlMetrics>,
     ) -> Reloader {
         let in_force = InForce {
@@ -140,7 +144,7 @@ impl Reloader {
         let status = Status { in_force, failure: None };
         let (tried, disk) = (Mutex::new(Ok(digest)), Mutex::new(Disk::default()));
         let status = ArcSwap::from_pointee(status);
-        Reloader { engine, flags, started: config, overrides, metrics, tried, disk, status }
+        Reloader { engine, flags, started: config, overrides, breakers, metrics, tried, disk, status }
     }
 
     /// What came of the reloads so far.
@@ -190,6 +194,7 @@ impl Reloader {
         let before = self.engine.policy();
         let forgets = forgets::forgets(&before, &policy);
         self.engine.swap_policy(&policy);
+        self.breakers.apply(&config.breakers);
         self.overrides.reapply().await;
         let restart_needed = self.started.differs_in(&config);
         let in_force = InForce { version, digest, loaded: clock::wall(), restart_needed, forgets };

@@ -8,7 +8,7 @@
 
 use tollgate_core::breaker::{
     Answer, Breaker, Counts, Event, Health, Mode, Outcome, Permille, Phase, Record, Report, Stance, Step,
-    View,
+    Transition, View,
 };
 use tollgate_core::units::Micros;
 
@@ -62,6 +62,8 @@ pub(super) struct Belief {
     health: Health,
     hint: Option<Micros>,
     full_until: Micros,
+    /// Changes of the own record that nobody was told of.
+    changes: Vec<Transition>,
 }
 
 /// The fleet's record as it was last seen, its spans as instants of this instance's clock.
@@ -99,10 +101,7 @@ impl Change {
 
 impl Belief {
     pub(super) fn new(breaker: &Breaker, now: Micros) -> Belief {
-        let mut settings = breaker.settings().clone();
-        settings.quorum = Permille(0);
-        // What is allowed of a quorum includes none, so these are as good as the others.
-        let alone = Breaker::try_new(settings).unwrap_or_else(|_| breaker.clone());
+        let alone = alone(breaker);
         let mut own = Record::default();
         alone.step(&mut own, &Event::Look, now, Permille(0));
         Belief {
@@ -116,7 +115,25 @@ impl Belief {
             health: Health::Well,
             hint: None,
             full_until: Micros::ZERO,
+            changes: Vec::new(),
         }
+    }
+
+    /// Other settings hold from here on. How it stands stays: an Open has the end it was given.
+    pub(super) fn behave(&mut self, breaker: &Breaker) {
+        self.alone = alone(breaker);
+    }
+
+    /// What has changed in the own record since this was last asked.
+    pub(super) fn take_changes(&mut self) -> Vec<Transition> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// The epoch of the fleet's record, and what a person has decided there, as last seen.
+    pub(super) fn fleet(&self, now: Micros) -> (Option<u64>, Option<(Mode, Micros)>) {
+        let overridden = self.seen.and_then(|seen| seen.overridden);
+        let standing = overridden.filter(|(_, until)| now < *until).map(|(mode, until)| (mode, until - now));
+        (self.seen.map(|seen| seen.epoch), standing)
     }
 
     /// What a call meets.
@@ -239,6 +256,7 @@ impl Belief {
                 Stance::HalfOpen | Stance::Ramping { .. } => {}
             }
         }
+        self.changes.extend_from_slice(&step.transitions);
         (step, Change::when(before != self.own.epoch))
     }
 
@@ -297,13 +315,14 @@ impl Belief {
         epoch: u64,
         outcome: Option<(Outcome, Option<Micros>)>,
         now: Micros,
-    ) -> Change {
+    ) -> (Answer, Change) {
         let event = match outcome {
             Some((outcome, hint)) => Event::Settle { token, epoch, outcome, hint },
             None => Event::Return { token, epoch },
         };
         self.full_until = Micros::ZERO;
-        self.step_own(&event, now).1
+        let (step, change) = self.step_own(&event, now);
+        (step.answer, change)
     }
 
     /// How it stands, as this instance goes by: who decides, and since which epoch.
@@ -325,6 +344,14 @@ impl Belief {
     pub(super) fn is_in_reach(&self) -> bool {
         self.is_in_reach == Some(true)
     }
+}
+
+/// The same breaker, where nobody else is asked.
+fn alone(breaker: &Breaker) -> Breaker {
+    let mut settings = breaker.settings().clone();
+    settings.quorum = Permille(0);
+    // What is allowed of a quorum includes none, so these are as good as the others.
+    Breaker::try_new(settings).unwrap_or_else(|_| breaker.clone())
 }
 
 /// Open does not end before its end unless a person decides so. A record that says otherwise was lost.

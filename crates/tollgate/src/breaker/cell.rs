@@ -1,21 +1,25 @@
 //! One breaker of one instance.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
-use tollgate_core::breaker::{Answer, Breaker, Event, Fleet, Outcome, Permille, Stance, State, View};
+use tollgate_core::breaker::{Answer, Event, Fleet, Outcome, Permille, Stance, State, View};
 use tollgate_core::units::Micros;
 
+use super::Behaviour;
 use super::belief::{Asked, Belief, Came, Change};
 use super::gate::{Gate, Tag, Way};
-use super::hub::Hub;
+use super::hub::{Hub, PATIENCE};
 use super::permit::{Leave, Permit, Probe, Refused, Whose};
+use super::plain::Held;
 use super::tally::Tally;
 use crate::guard::DEADLINE;
+use crate::observe::RecordOf;
 
 /// What to wait where nothing better is known.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -23,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A breaker, to ask again and again.
 #[derive(Debug)]
 pub struct Handle<F: Fleet> {
-    cell: Arc<Cell<F>>,
+    pub(super) cell: Arc<Cell<F>>,
 }
 
 impl<F: Fleet> Clone for Handle<F> {
@@ -36,52 +40,74 @@ impl<F: Fleet> Clone for Handle<F> {
 pub(super) struct Cell<F: Fleet> {
     pub(super) hub: Arc<Hub<F>>,
     pub(super) id: Box<[u8]>,
-    gate: Gate,
+    behaviour: ArcSwap<Behaviour>,
+    /// Whether calls are timed, for slow ones to be found.
+    is_timed: AtomicBool,
+    pub(super) gate: Gate,
     tally: Tally,
-    belief: Mutex<(Belief, Tag)>,
+    pub(super) belief: Mutex<(Belief, Tag)>,
     /// It waits to be flushed.
     is_dirty: AtomicBool,
+    /// Since when it has counted what was not told; zero if nothing.
+    counted_at: AtomicU64,
     /// Somebody was refused since it was last looked at.
     is_used: AtomicBool,
     /// Looks since it was last used.
     pub(super) idle: AtomicU32,
     /// Failures since they were last told.
     failed: AtomicU32,
-    /// So many might trip by themselves.
-    early_at: u32,
     /// Leases that are being asked for.
     asking: AtomicU32,
+    pub(super) held: Held,
 }
 
 impl<F: Fleet> Cell<F> {
-    pub(super) fn new(hub: Arc<Hub<F>>, id: &[u8]) -> Cell<F> {
+    pub(super) fn new(hub: Arc<Hub<F>>, id: &[u8], behaviour: &Arc<Behaviour>) -> Cell<F> {
         let now = hub.clock.now();
-        let settings = hub.breaker.settings();
-        let ratio = settings.failure_ratio.map_or(1000, |Permille(ratio)| u32::from(ratio));
-        let early_at = settings.minimum_calls.saturating_mul(ratio).div_ceil(1000).max(1);
         Cell {
+            behaviour: ArcSwap::new(Arc::clone(behaviour)),
+            is_timed: AtomicBool::new(behaviour.is_timed()),
             id: id.into(),
             gate: Gate::new(hub.made),
             tally: Tally::default(),
-            belief: Mutex::new((Belief::new(&hub.breaker, now), Tag::FIRST)),
+            belief: Mutex::new((Belief::new(&behaviour.breaker, now), Tag::FIRST)),
             is_dirty: AtomicBool::new(false),
+            counted_at: AtomicU64::new(0),
             is_used: AtomicBool::new(false),
             idle: AtomicU32::new(0),
             failed: AtomicU32::new(0),
-            early_at,
             asking: AtomicU32::new(0),
+            held: Held::default(),
             hub,
         }
     }
 
-    fn breaker(&self) -> &Breaker {
-        &self.hub.breaker
+    /// How it behaves.
+    pub(super) fn behaviour(&self) -> Arc<Behaviour> {
+        self.behaviour.load_full()
+    }
+
+    pub(super) fn is_slow(&self, took: Micros) -> bool {
+        self.behaviour.load().is_slow(took)
+    }
+
+    /// Other settings hold from here on; how it stands stays.
+    pub(super) fn behave(&self, behaviour: &Arc<Behaviour>) {
+        if Arc::ptr_eq(&self.behaviour.load(), behaviour) {
+            return;
+        }
+        self.behaviour.store(Arc::clone(behaviour));
+        self.is_timed.store(behaviour.is_timed(), Ordering::Relaxed);
+        self.believe(self.hub.clock.now(), |belief, _| {
+            belief.behave(&behaviour.breaker);
+            ((), Change::No)
+        });
     }
 
     /// Changes what is believed, and then what calls meet.
-    fn believe<T>(&self, now: Micros, change: impl FnOnce(&mut Belief, Tag) -> (T, Change)) -> T {
-        let mut belief: MutexGuard<'_, (Belief, Tag)> = self.belief.lock();
-        let (belief, tag) = &mut *belief;
+    pub(super) fn believe<T>(&self, now: Micros, change: impl FnOnce(&mut Belief, Tag) -> (T, Change)) -> T {
+        let mut held: MutexGuard<'_, (Belief, Tag)> = self.belief.lock();
+        let (belief, tag) = &mut *held;
         let (done, changed) = change(belief, *tag);
         if changed == Change::Yes {
             *tag = tag.next();
@@ -89,6 +115,9 @@ impl<F: Fleet> Cell<F> {
             self.tally.begin(*tag);
         }
         self.gate.write(belief.way(now), *tag);
+        let own = belief.take_changes();
+        drop(held);
+        self.hub.tell_of(self, RecordOf::Own, &own);
         done
     }
 
@@ -122,8 +151,15 @@ impl<F: Fleet> Cell<F> {
     #[cold]
     fn mark_dirty(self: &Arc<Self>) {
         if !self.is_dirty.swap(true, Ordering::AcqRel) {
+            self.counted_at.store(self.hub.clock.now().0, Ordering::Relaxed);
             self.hub.dirty.lock().push(Arc::clone(self));
         }
+    }
+
+    /// Since when it has counted what nobody was told, if it has; asked once for each report.
+    pub(super) fn counted_at(&self) -> Option<Micros> {
+        let since = self.counted_at.swap(0, Ordering::Relaxed);
+        (since > 0).then_some(Micros(since))
     }
 
     /// Comes again with the next flush if the fleet is to vote once more.
@@ -184,10 +220,6 @@ impl<F: Fleet> Handle<F> {
         self.cell.hub.clock.now()
     }
 
-    pub(super) fn is_slow(&self, began: Micros) -> bool {
-        self.now() - began >= self.cell.breaker().settings().slow_after
-    }
-
     /// The answer, if it can be given without asking anybody.
     #[inline]
     fn at_once(&self) -> Option<Result<Permit<F>, Refused>> {
@@ -206,7 +238,7 @@ impl<F: Fleet> Handle<F> {
     #[inline]
     fn flow(&self, tag: Tag) -> Permit<F> {
         // The clock is read only where somebody wants to know.
-        let began = self.cell.breaker().settings().slow_ratio.is_some().then(|| self.now());
+        let began = self.cell.is_timed.load(Ordering::Relaxed).then(|| self.now());
         Permit::new(self.clone(), Leave::Flow(tag), began)
     }
 
@@ -216,34 +248,37 @@ impl<F: Fleet> Handle<F> {
     }
 
     fn share(&self, elapsed: Micros, tag: Tag) -> Result<Permit<F>, Refused> {
-        let Permille(share) = self.cell.breaker().share(elapsed);
+        let behaviour = self.cell.behaviour.load();
+        let Permille(share) = behaviour.breaker.share(elapsed);
         if fastrand::u16(..1000) < share {
             return Ok(self.flow(tag));
         }
-        let step = self.cell.breaker().settings().ramp_step.0.max(1);
+        let step = behaviour.breaker.settings().ramp_step.0.max(1);
         Err(self.refuse(Micros(step - elapsed.0 % step)))
     }
 
-    /// Counts an outcome.
+    /// Counts an outcome, unless it is of another stretch; whether it was counted.
     ///
     /// hot path: one compare-and-swap and two loads; a failure that may trip is put to the own record at
     /// once, and the fleet is told soon.
     #[inline]
-    pub(super) fn record(&self, tag: Tag, outcome: Outcome, hint: Option<Micros>) {
-        let Some(run) = self.cell.tally.add(tag, outcome) else { return };
+    pub(super) fn count(&self, tag: Tag, outcome: Outcome, hint: Option<Micros>) -> bool {
+        let Some(run) = self.cell.tally.add(tag, outcome) else { return false };
         if !self.cell.is_dirty.load(Ordering::Relaxed) {
             self.cell.mark_dirty();
         }
         if outcome == Outcome::Failure {
             self.failed(run, hint);
         }
+        true
     }
 
     fn failed(&self, run: u64, hint: Option<Micros>) {
         let cell = &self.cell;
         let failed = cell.failed.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_run = cell.breaker().settings().failures.is_some_and(|failures| run == u64::from(failures));
-        if !is_run && hint.is_none() && failed != cell.early_at {
+        let behaviour = cell.behaviour.load();
+        let is_run = behaviour.is_run(run);
+        if !is_run && hint.is_none() && failed != behaviour.early_at {
             return;
         }
         let now = self.now();
@@ -257,13 +292,18 @@ impl<F: Fleet> Handle<F> {
         cell.hub.nudge.notify_one();
     }
 
+    /// How long before its lease ends a probe must say how it went, to be heard in time.
+    pub(super) fn room_to_tell(&self) -> Micros {
+        Micros::from(PATIENCE).min(Micros(self.cell.behaviour.load().breaker.settings().probe_for.0 / 8))
+    }
+
     /// A probe has ended, or was not made.
     pub(super) fn end_probe(&self, probe: Probe, outcome: Option<(Outcome, Option<Micros>)>) {
         let Probe { token, epoch, whose, .. } = probe;
         match whose {
             Whose::Own => {
                 let now = self.now();
-                self.cell.believe(now, |belief, _| ((), belief.end_own(token, epoch, outcome, now)));
+                self.cell.believe(now, |belief, _| belief.end_own(token, epoch, outcome, now));
             }
             Whose::Fleet => {
                 let event = match outcome {
@@ -318,8 +358,11 @@ impl<F: Fleet> Handle<F> {
         }
     }
 
-    async fn look(&self) {
-        let _ = timeout(DEADLINE, self.cell.hub.exchange(&self.cell, Event::Look)).await;
+    /// Asks in a task of its own: an answer that nobody waits for any longer is heard all the same.
+    pub(super) async fn look(&self) {
+        let cell = Arc::clone(&self.cell);
+        let looking = tokio::spawn(async move { cell.hub.exchange(&cell, Event::Look).await });
+        let _ = timeout(DEADLINE, looking).await;
         // Nobody waits for the answer any longer: from here on this instance decides.
         self.cell.believe(self.now(), |belief, _| {
             belief.stop_waiting();
@@ -330,7 +373,7 @@ impl<F: Fleet> Handle<F> {
     /// Asks in a task of its own: if nobody waits for the answer any longer, the permit it brings is dropped,
     /// and with it the lease is given back.
     async fn ask_fleet(&self) -> Option<Result<Permit<F>, Refused>> {
-        let most = self.cell.breaker().settings().probes;
+        let most = self.cell.behaviour.load().breaker.settings().probes;
         if self.cell.asking.fetch_add(1, Ordering::Relaxed) >= most {
             self.cell.asking.fetch_sub(1, Ordering::Relaxed);
             return Some(Err(Refused { retry_after: PAUSE }));

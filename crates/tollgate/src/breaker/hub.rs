@@ -9,15 +9,16 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use tollgate_core::breaker::{Breaker, Event, Fleet, Permille, Pushed, Step, View};
+use tollgate_core::breaker::{Event, Fleet, Permille, Pushed, Step, Transition, View};
 use tollgate_core::push::{Heard, Listener, Topic};
 use tollgate_core::store::StoreError;
 use tollgate_core::units::Micros;
 
-use super::BREAKERS_MAX;
 use super::belief::Came;
 use super::cell::{Cell, Handle};
+use super::{BREAKERS_MAX, Behaviour};
 use crate::clock::Clock;
+use crate::observe::{BreakerChange, BreakerTold, Observer, RecordOf};
 
 /// How often what was counted is told.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ const FLUSH_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: u32 = 10;
 
 /// How long one exchange may take that nobody waits for.
-const PATIENCE: Duration = Duration::from_millis(250);
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Exchanges under way at a time.
 const EXCHANGES_MAX: usize = 64;
@@ -37,10 +38,11 @@ const IDLE_MAX: u32 = 600;
 /// By their names.
 type Cells<F> = HashMap<Box<[u8]>, Arc<Cell<F>>>;
 
-#[derive(Debug)]
 pub(super) struct Hub<F: Fleet> {
     fleet: Arc<F>,
-    pub(super) breaker: Breaker,
+    /// Of breakers that are given no other.
+    pub(super) behaviour: Arc<Behaviour>,
+    pub(super) observer: Arc<dyn Observer>,
     pub(super) clock: Clock,
     pub(super) made: Micros,
     /// This instance, as the fleet knows it.
@@ -52,6 +54,14 @@ pub(super) struct Hub<F: Fleet> {
     /// By what each is called in pushes.
     names: RwLock<HashMap<String, Weak<Cell<F>>>>,
     exchanges: Arc<Semaphore>,
+    /// One telling at a time: whoever has flushed knows that nothing is under way any more.
+    telling: tokio::sync::Mutex<()>,
+}
+
+impl<F: Fleet> std::fmt::Debug for Hub<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hub").field("behaviour", &self.behaviour).finish_non_exhaustive()
+    }
 }
 
 struct Ear<F: Fleet>(Weak<Hub<F>>);
@@ -75,10 +85,16 @@ impl<F: Fleet> Listener for Ear<F> {
 }
 
 impl<F: Fleet> Hub<F> {
-    pub(super) fn start(fleet: Arc<F>, breaker: Breaker, clock: Clock) -> (Arc<Hub<F>>, AbortHandle) {
+    pub(super) fn start(
+        fleet: Arc<F>,
+        behaviour: Behaviour,
+        clock: Clock,
+        observer: Arc<dyn Observer>,
+    ) -> (Arc<Hub<F>>, AbortHandle) {
         let hub = Arc::new(Hub {
             fleet,
-            breaker,
+            behaviour: Arc::new(behaviour),
+            observer,
             made: clock.now(),
             clock,
             reporter: fastrand::u64(..),
@@ -87,14 +103,16 @@ impl<F: Fleet> Hub<F> {
             cells: RwLock::default(),
             names: RwLock::default(),
             exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+            telling: tokio::sync::Mutex::default(),
         });
         hub.fleet.hear(Arc::new(Ear(Arc::downgrade(&hub))));
         let background = tokio::spawn(keep_telling(Arc::clone(&hub))).abort_handle();
         (hub, background)
     }
 
-    pub(super) fn handle(self: &Arc<Self>, id: &[u8]) -> Option<Handle<F>> {
+    pub(super) fn handle(self: &Arc<Self>, id: &[u8], behaviour: &Arc<Behaviour>) -> Option<Handle<F>> {
         if let Some(cell) = self.cells.read().get(id) {
+            cell.behave(behaviour);
             return Some(Handle::new(Arc::clone(cell)));
         }
         let mut cells = self.cells.write();
@@ -102,11 +120,37 @@ impl<F: Fleet> Hub<F> {
             return None;
         }
         let cell = cells.entry(id.into()).or_insert_with(|| {
-            let cell = Arc::new(Cell::new(Arc::clone(self), id));
+            let cell = Arc::new(Cell::new(Arc::clone(self), id, behaviour));
             self.names.write().insert(self.fleet.name(id), Arc::downgrade(&cell));
             cell
         });
         Some(Handle::new(Arc::clone(cell)))
+    }
+
+    /// Every breaker there is, in no order.
+    pub(super) fn each(&self, mut see: impl FnMut(&Arc<Cell<F>>)) {
+        self.cells.read().values().for_each(&mut see);
+    }
+
+    /// Gives every breaker the behaviour it is to have, and forgets those that are to have none.
+    pub(super) fn behave(&self, of: impl Fn(&[u8]) -> Option<Arc<Behaviour>>) {
+        self.cells.write().retain(|id, cell| {
+            let behaviour = of(id);
+            if let Some(behaviour) = &behaviour {
+                cell.behave(behaviour);
+            } else {
+                self.names.write().remove(&self.fleet.name(id));
+            }
+            behaviour.is_some()
+        });
+    }
+
+    /// Tells of what has changed.
+    pub(super) fn tell_of(&self, cell: &Cell<F>, record: RecordOf, changes: &[Transition]) {
+        for transition in changes {
+            let behaviour = cell.behaviour();
+            self.observer.breaker_changed(&BreakerChange { behaviour: &behaviour.name, record, transition });
+        }
     }
 
     pub(super) fn forget_all(&self) {
@@ -119,23 +163,24 @@ impl<F: Fleet> Hub<F> {
     pub(super) async fn exchange(&self, cell: &Cell<F>, event: Event) -> Option<Step> {
         let sent_at = self.clock.now();
         let dice = Permille(fastrand::u16(..=1000));
-        let step = timeout(PATIENCE, self.fleet.step(&cell.id, &self.breaker, &event, dice));
+        let behaviour = cell.behaviour();
+        let step = timeout(PATIENCE, self.fleet.step(&cell.id, &behaviour.breaker, &event, dice));
         let Ok(Ok(step)) = step.await else {
             cell.lose_touch();
             return None;
         };
+        self.tell_of(cell, RecordOf::Fleet, &step.transitions);
         cell.adopt(step.view, Came::Answer { sent_at });
         Some(step)
     }
 
     /// One event on behalf of a person, who is told what came of it.
-    pub(super) async fn tell(&self, id: &[u8], event: Event) -> Result<View, StoreError> {
+    pub(super) async fn tell(&self, cell: &Cell<F>, event: Event) -> Result<View, StoreError> {
         let sent_at = self.clock.now();
-        let step = self.fleet.step(id, &self.breaker, &event, Permille(0)).await?;
-        let cell = self.cells.read().get(id).cloned();
-        if let Some(cell) = cell {
-            cell.adopt(step.view, Came::Answer { sent_at });
-        }
+        let behaviour = cell.behaviour();
+        let step = self.fleet.step(&cell.id, &behaviour.breaker, &event, Permille(0)).await?;
+        self.tell_of(cell, RecordOf::Fleet, &step.transitions);
+        cell.adopt(step.view, Came::Answer { sent_at });
         Ok(step.view)
     }
 
@@ -154,6 +199,7 @@ impl<F: Fleet> Hub<F> {
 
     /// Tells the fleet what was counted.
     pub(super) async fn flush(self: &Arc<Self>) {
+        let _telling = self.telling.lock().await;
         let dirty = std::mem::take(&mut *self.dirty.lock());
         self.report(dirty).await;
     }
@@ -165,8 +211,14 @@ impl<F: Fleet> Hub<F> {
             let hub = Arc::clone(self);
             reports.spawn(async move {
                 let _turn = turn;
+                let counted_at = cell.counted_at();
                 let event = cell.next_report();
-                hub.exchange(&cell, event).await;
+                let is_told = hub.exchange(&cell, event).await.is_some();
+                if let Some(since) = counted_at {
+                    let lag = is_told.then(|| (hub.clock.now() - since).to_duration());
+                    let behaviour = cell.behaviour();
+                    hub.observer.breaker_told(&BreakerTold { behaviour: &behaviour.name, lag });
+                }
                 cell.vote_again();
             });
         }
@@ -192,6 +244,7 @@ impl<F: Fleet> Hub<F> {
                 self.names.write().remove(&self.fleet.name(&id));
             }
         }
+        let _telling = self.telling.lock().await;
         self.report(used).await;
     }
 }

@@ -30,29 +30,34 @@
 //! ```
 //!
 //! `cell.rs` is one breaker of one instance: `gate.rs` what a call meets, `tally.rs` what is counted, `belief.rs` what is
-//! thought of it. `hub.rs` does what happens in the background.
+//! thought of it. `hub.rs` does what happens in the background, `remote.rs` is for those who make their calls elsewhere,
+//! `local.rs` is a fleet of one, and `plain.rs` has the decision record's calls.
 
 mod belief;
 mod cell;
 mod gate;
 mod hub;
+mod local;
 mod permit;
+mod plain;
+mod remote;
 mod tally;
 
 pub use cell::Handle;
-pub use permit::{Permit, Refused};
+pub use local::LocalFleet;
+pub use permit::{Lease, Permit, Refused, Whose};
+pub use remote::{Heard, Status};
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tollgate_core::breaker::{
-    Breaker, Event, Fleet, Mode, OVERRIDE_MAX, REASON_BYTES_MAX, View, WHO_BYTES_MAX,
-};
+use tollgate_core::breaker::{Breaker, Fleet, Mode, Permille, View};
 use tollgate_core::store::StoreError;
 use tollgate_core::units::Micros;
 
 use crate::clock::Clock;
+use crate::observe::{Observer, Silent};
 use hub::Hub;
 
 /// The most breakers of one [`Breakers`] at a time.
@@ -61,7 +66,49 @@ pub const BREAKERS_MAX: usize = 100_000;
 /// The longest name of a breaker, in bytes.
 pub const ID_BYTES_MAX: usize = 1024;
 
-/// The breakers of one instance, all of one behaviour.
+/// How breakers of one kind behave, and what the kind is called in metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behaviour {
+    name: Box<str>,
+    breaker: Breaker,
+    /// So many failures might trip by themselves.
+    early_at: u32,
+}
+
+impl Behaviour {
+    /// A kind of that name.
+    pub fn new(name: &str, breaker: Breaker) -> Behaviour {
+        let settings = breaker.settings();
+        let ratio = settings.failure_ratio.map_or(1000, |Permille(ratio)| u32::from(ratio));
+        let early_at = settings.minimum_calls.saturating_mul(ratio).div_ceil(1000).max(1);
+        Behaviour { name: name.into(), breaker, early_at }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its settings, checked.
+    pub fn breaker(&self) -> &Breaker {
+        &self.breaker
+    }
+
+    fn is_timed(&self) -> bool {
+        self.breaker.settings().slow_ratio.is_some()
+    }
+
+    fn is_slow(&self, took: Micros) -> bool {
+        took >= self.breaker.settings().slow_after
+    }
+
+    /// Whether so many failures one after the other are just as many as trip.
+    fn is_run(&self, run: u64) -> bool {
+        self.breaker.settings().failures.is_some_and(|failures| run == u64::from(failures))
+    }
+}
+
+/// The breakers of one instance.
 #[derive(Debug)]
 pub struct Breakers<F: Fleet> {
     hub: Arc<Hub<F>>,
@@ -83,6 +130,18 @@ pub enum NoBreaker {
     },
 }
 
+/// Why a call may not be made, by the breaker of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoPermit {
+    /// The breaker refuses it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// There is none of that name.
+    #[error(transparent)]
+    NoBreaker(#[from] NoBreaker),
+}
+
 /// Why an override was not made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -95,6 +154,9 @@ pub enum OverrideError {
         /// What is allowed.
         what: String,
     },
+    /// There is no such breaker.
+    #[error(transparent)]
+    NoBreaker(#[from] NoBreaker),
     /// The fleet's record could not be reached; the override may have been made.
     #[error("the fleet's record: {0}")]
     Store(#[from] StoreError),
@@ -121,38 +183,52 @@ impl<F: Fleet> Breakers<F> {
 
     /// The same, by another clock.
     pub fn start_with(fleet: Arc<F>, breaker: Breaker, clock: Clock) -> Breakers<F> {
-        let (hub, background) = Hub::start(fleet, breaker, clock);
+        Breakers::start_watched(fleet, breaker, clock, Arc::new(Silent))
+    }
+
+    /// The same, with somebody who hears of it.
+    pub fn start_watched(
+        fleet: Arc<F>,
+        breaker: Breaker,
+        clock: Clock,
+        observer: Arc<dyn Observer>,
+    ) -> Breakers<F> {
+        let (hub, background) = Hub::start(fleet, Behaviour::new("default", breaker), clock, observer);
         Breakers { hub, background }
     }
 
     /// The breaker of that name. Keep it where many calls are made: it spares the look-up.
     pub fn handle(&self, id: &[u8]) -> Result<Handle<F>, NoBreaker> {
+        self.handle_as(id, &self.hub.behaviour)
+    }
+
+    /// The same, which behaves so; one that is there already does from now on.
+    pub fn handle_as(&self, id: &[u8], behaviour: &Arc<Behaviour>) -> Result<Handle<F>, NoBreaker> {
         if id.is_empty() || id.len() > ID_BYTES_MAX {
             return Err(NoBreaker::Id { length: id.len() });
         }
-        self.hub.handle(id).ok_or(NoBreaker::TooMany)
+        self.hub.handle(id, behaviour).ok_or(NoBreaker::TooMany)
+    }
+
+    /// Gives every breaker in use another behaviour, by its id; those that are to have none are forgotten
+    /// here. How each stands stays.
+    pub fn behave(&self, of: impl Fn(&[u8]) -> Option<Arc<Behaviour>>) {
+        self.hub.behave(of);
+    }
+
+    /// Shows every breaker in use here, in no order. Keep it short: no other can be made meanwhile.
+    pub fn each(&self, mut see: impl FnMut(&[u8], &Handle<F>)) {
+        self.hub.each(|cell| see(&cell.id, &Handle::new(Arc::clone(cell))));
     }
 
     /// Decides for the whole fleet.
     pub async fn overrule(&self, id: &[u8], decree: Decree) -> Result<View, OverrideError> {
-        let Decree { mode, keep_for, reason, who } = decree;
-        let keep_for = Micros::from(keep_for);
-        let field = |field, what: String| Err(OverrideError::Field { field, what });
-        if keep_for == Micros::ZERO || keep_for > OVERRIDE_MAX {
-            return field("keep_for", format!("{keep_for} is not from 1us to {OVERRIDE_MAX}"));
-        }
-        if reason.len() > REASON_BYTES_MAX {
-            return field("reason", format!("at most {REASON_BYTES_MAX} bytes"));
-        }
-        if who.len() > WHO_BYTES_MAX {
-            return field("who", format!("at most {WHO_BYTES_MAX} bytes"));
-        }
-        Ok(self.hub.tell(id, Event::Override { mode, keep_for, reason, who }).await?)
+        self.handle(id)?.overrule(decree).await
     }
 
     /// Lets the rules decide again.
     pub async fn lift(&self, id: &[u8]) -> Result<View, OverrideError> {
-        Ok(self.hub.tell(id, Event::Lift).await?)
+        self.handle(id)?.lift().await
     }
 
     /// Tells the fleet now what would be told soon, as before the end of a process.

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tollgate_core::breaker::{Fleet, Outcome};
+use tollgate_core::breaker::{Fleet, Outcome, SPAN_MAX};
 use tollgate_core::units::Micros;
 
-use super::Handle;
 use super::gate::Tag;
+use super::{Handle, Heard};
 
 /// No: the breaker is open, or probes enough are under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -47,10 +47,23 @@ pub(super) struct Probe {
 }
 
 /// Who gave a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Whose {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// The fleet's record: any instance can settle it.
     Fleet,
+    /// This instance's own.
     Own,
+}
+
+/// A probe's lease, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Its token.
+    pub token: u64,
+    /// The epoch it was given in.
+    pub epoch: u64,
+    /// Who gave it.
+    pub whose: Whose,
 }
 
 impl<F: Fleet> Permit<F> {
@@ -60,11 +73,27 @@ impl<F: Fleet> Permit<F> {
 
     /// It went well; slowly, if it took longer than `slow_after`.
     pub fn success(mut self) {
-        let outcome = match self.began {
-            Some(began) if self.handle.is_slow(began) => Outcome::Slow,
-            _ => Outcome::Success,
-        };
+        let outcome = self.went_well(None);
         self.end(outcome, None);
+    }
+
+    /// What it is to have gone well after so long, or, without a time, by now.
+    pub fn went_well(&self, took: Option<Duration>) -> Outcome {
+        match (took, self.began) {
+            (Some(took), _) => self.handle.outcome_of(Micros::from(took)),
+            (None, Some(began)) => self.handle.outcome_of(self.handle.now() - began),
+            (None, None) => Outcome::Success,
+        }
+    }
+
+    /// Whose it is.
+    pub fn id(&self) -> &[u8] {
+        self.handle.id()
+    }
+
+    /// It ended so; and whether that counts, where that is known at once: what becomes of a probe is not.
+    pub fn record(mut self, outcome: Outcome, retry_after: Option<Duration>) -> Heard {
+        self.end(outcome, retry_after.map(Micros::from))
     }
 
     /// It failed.
@@ -72,9 +101,9 @@ impl<F: Fleet> Permit<F> {
         self.end(Outcome::Failure, None);
     }
 
-    /// It failed, and the other side said when to come again.
+    /// It failed, and the other side said when to come again: within a day, the longest a breaker is open.
     pub fn failure_until(mut self, retry_after: Duration) {
-        self.end(Outcome::Failure, Some(Micros::from(retry_after)));
+        self.end(Outcome::Failure, Some(Micros::from(retry_after).min(SPAN_MAX)));
     }
 
     /// It went well, but slowly.
@@ -87,21 +116,44 @@ impl<F: Fleet> Permit<F> {
         drop(self);
     }
 
-    /// How long a probe may take; `None` for any other call. Whoever makes it cancels it then: what it
-    /// finds out later decides nothing.
+    /// The call begins now: what came before, as a wait for its turn, does not make it slow.
+    pub fn begin(&mut self) {
+        self.began = self.began.map(|_| self.handle.now());
+    }
+
+    /// How long a probe may take; `None` for any other call. Whoever makes it cancels it then and says that it
+    /// failed. It is a moment before the lease ends, for what arrives after that decides nothing.
     pub fn lease_left(&self) -> Option<Duration> {
         match self.leave {
-            Leave::Probe(probe) => Some((probe.ends - self.handle.now()).to_duration()),
+            Leave::Probe(probe) => {
+                Some((probe.ends - self.handle.now() - self.handle.room_to_tell()).to_duration())
+            }
             Leave::Flow(_) | Leave::Over => None,
         }
     }
 
+    /// Makes a probe's lease something that can be told to others, who settle it by
+    /// [`Handle::settle`]: from here on dropping it gives nothing back. With it, how long it lasts to its very end. Any
+    /// other call stays a permit.
+    pub fn into_lease(mut self) -> Result<(Lease, Duration), Permit<F>> {
+        match self.leave {
+            Leave::Probe(Probe { token, epoch, whose, ends }) => {
+                self.leave = Leave::Over;
+                Ok((Lease { token, epoch, whose }, (ends - self.handle.now()).to_duration()))
+            }
+            Leave::Flow(_) | Leave::Over => Err(self),
+        }
+    }
+
     #[inline]
-    fn end(&mut self, outcome: Outcome, hint: Option<Micros>) {
+    fn end(&mut self, outcome: Outcome, hint: Option<Micros>) -> Heard {
         match std::mem::replace(&mut self.leave, Leave::Over) {
-            Leave::Flow(tag) => self.handle.record(tag, outcome, hint),
-            Leave::Probe(probe) => self.handle.end_probe(probe, Some((outcome, hint))),
-            Leave::Over => {}
+            Leave::Flow(tag) if self.handle.count(tag, outcome, hint) => Heard::Counted,
+            Leave::Flow(_) | Leave::Over => Heard::Late,
+            Leave::Probe(probe) => {
+                self.handle.end_probe(probe, Some((outcome, hint)));
+                Heard::Unanswered
+            }
         }
     }
 }

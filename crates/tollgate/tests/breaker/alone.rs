@@ -1,5 +1,7 @@
 //! Without Redis: nobody's call fails for want of it, the same machine runs here, and the fleet is found again.
 
+use std::time::Duration;
+
 use testkit::{ChaosProxy, RedisServer};
 use tollgate::core::breaker::State;
 
@@ -16,6 +18,21 @@ async fn where_there_never_was_a_redis_it_breaks_all_the_same() {
         call(&payments, true).await && payments.state() == State::Closed
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_first_answer_that_comes_late_is_heard_though_nobody_waits_for_it() {
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    let instance = on(&proxy.url(), &testkit::unique_prefix(), settings());
+    let warm = instance.handle(b"another").expect("room");
+    until("Redis is reached", || async { call(&warm, true).await && warm.is_shared() }).await;
+    proxy.delay_replies(Duration::from_millis(60));
+    let payments = instance.handle(b"pay").expect("room");
+    // Says nothing about the other side, so there is nothing to tell the fleet either.
+    payments.permit().await.expect("no call waits longer than the deadline").ignore();
+    assert!(!payments.is_shared());
+    until("it is heard", || async { payments.is_shared() }).await;
 }
 
 #[tokio::test]

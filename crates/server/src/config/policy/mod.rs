@@ -22,7 +22,7 @@ use super::section::{At, Section, clip};
 use crate::facing::Facing;
 
 use overrides::Overridden;
-pub(crate) use print::print;
+pub(crate) use print::{print, quoted};
 pub(crate) use trials::Trial;
 
 /// The most rules of a file.

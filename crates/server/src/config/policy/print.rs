@@ -196,7 +196,7 @@ fn longest_log(policy: &Policy) -> Option<u32> {
 }
 
 /// Any text as YAML that reads as that text: JSON's strings are YAML's, once what YAML will not have unescaped is escaped.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let is_plain = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte))
         && text.as_bytes()[0].is_ascii_alphabetic()
