@@ -243,3 +243,18 @@ pub(super) fn pin(core: usize) {
         let _ = sched_setaffinity(None, &one); // without it figures are rougher, no more
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::asked_for;
+
+    const GET: &str = "cmdstat_get:calls=7,usec=9,usec_per_call=1.3,rejected_calls=0,failed_calls=0\r\n";
+    const CALL: &str = "cmdstat_fcall:calls=2,usec=20,usec_per_call=10,rejected_calls=0,failed_calls=0\r\n";
+    const INFO: &str = "cmdstat_config|resetstat:calls=1,usec=50,usec_per_call=50\r\n";
+
+    #[test]
+    fn what_runs_inside_a_call_is_counted_once() {
+        assert_eq!(asked_for(&format!("{GET}{CALL}{INFO}")).unwrap(), (2.0, 20.0));
+        assert_eq!(asked_for(&format!("{GET}{INFO}")).unwrap(), (7.0, 9.0));
+    }
+}

@@ -70,6 +70,10 @@ impl Work {
 
 /// The ranks that Zipf's law draws, once for all rows.
 pub(super) fn zipf() -> Arc<[u32]> {
+    drawn(ZIPF_DRAWS)
+}
+
+fn drawn(count: usize) -> Arc<[u32]> {
     let mut below = Vec::new();
     let mut sum = 0.0;
     for rank in 1..=ZIPF_KEYS {
@@ -81,7 +85,7 @@ pub(super) fn zipf() -> Arc<[u32]> {
         let at = random.f64() * sum;
         u32::try_from(below.partition_point(|below| *below < at)).unwrap_or(0)
     };
-    (0..ZIPF_DRAWS).map(|_| draw()).collect()
+    (0..count).map(|_| draw()).collect()
 }
 
 /// The keys of one row, in the order they are asked for.
@@ -108,10 +112,14 @@ impl Keys {
         let turn = self.asked.fetch_add(1, Ordering::Relaxed);
         match self.work {
             Work::Unique => turn,
-            Work::Zipf => u64::from(self.draws[at(turn)]),
+            Work::Zipf => u64::from(self.drawn(turn)),
             Work::Hot => 0,
             Work::Drained => turn % u64::from(DRAINED_KEYS),
         }
+    }
+
+    fn drawn(&self, turn: u64) -> u32 {
+        self.draws[usize::try_from(turn).unwrap_or(0) % self.draws.len()]
     }
 
     /// How many were asked for.
@@ -130,15 +138,11 @@ impl Keys {
             Work::Zipf => {
                 let most = 1000.0 + within.as_secs_f64() * 1000.0 / 60.0;
                 let mut counts = vec![0.0_f64; ZIPF_KEYS as usize];
-                (0..asked).for_each(|turn| counts[self.draws[at(turn)] as usize] += 1.0);
+                (0..asked).for_each(|turn| counts[self.drawn(turn) as usize] += 1.0);
                 counts.into_iter().map(|count| count.min(most)).sum()
             }
         }
     }
-}
-
-fn at(turn: u64) -> usize {
-    usize::try_from(turn).unwrap_or(0) % ZIPF_DRAWS
 }
 
 /// Spells a key out without a heap: what the generator does is on the engine's thread.
@@ -155,4 +159,39 @@ pub(super) fn spell(key: u64, into: &mut [u8; 25]) -> &[u8] {
     at -= 5;
     into[at..at + 5].copy_from_slice(b"user:");
     &into[at..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_spelt_as_format_would() {
+        for key in [0, 7, 10, 999, 1_000_000, u64::MAX] {
+            assert_eq!(spell(key, &mut [0; 25]), format!("user:{key}").as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_key_of_rank_k_is_drawn_a_kth_as_often_as_the_first() {
+        let draws = drawn(300_000);
+        let count =
+            |rank: u32| f64::from(u32::try_from(draws.iter().filter(|at| **at == rank).count()).unwrap());
+        let first = count(0);
+        for rank in [1, 4, 9] {
+            let share = count(rank) * f64::from(rank + 1) / first;
+            assert!((0.95..1.05).contains(&share), "rank {rank}: {share}");
+        }
+    }
+
+    #[test]
+    fn of_a_key_no_more_is_allowed_than_its_limit_lets_through() {
+        let keys = Keys::new(Work::Zipf, &Arc::from([0, 1]));
+        for _ in 0..3000 {
+            keys.next();
+        }
+        // Each of two keys was asked for 1500 times: 1000, and 100 that flowed in within six seconds.
+        assert!((keys.allowed(Duration::from_secs(6)) - 2200.0).abs() < 1e-6);
+        assert!((keys.allowed(Duration::from_mins(1)) - 3000.0).abs() < 1e-6);
+    }
 }
