@@ -15,6 +15,8 @@ rules:
   - { name: login, when: { path: /login }, key: "{address}", limit: 5/min, algorithm: sliding_log }
   - { name: api, key: "{token|address}", limit: 100/s, burst: 200 }
   - { name: trying, key: "{address}", limit: 1000/s, candidate: { limit: 5/s }, mode: enforce }
+breakers:
+  - { match: "*", ramp: off, successes_to_close: 1, open_for: 1ms, open_max: 2ms }
 "#;
 
 /// Where `cargo xtask test install` puts it.

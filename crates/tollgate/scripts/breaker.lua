@@ -115,6 +115,14 @@ local function breaker()
     it.seen = now
   end
 
+  -- Takes a bucket out of the window, and out of its sums.
+  local function drop(bucket, sum)
+    local field = text(bucket.at)
+    redis.call('HDEL', KEYS[2], field, field .. 'f', field .. 's')
+    for _, which in pairs(OUTCOMES) do sum[which] = sum[which] - bucket[which] end
+    sum.calls = sum.calls - bucket.calls
+  end
+
   -- Buckets, the oldest first, and all of them together.
   local function read_window()
     local fields, buckets, places = redis.call('HGETALL', KEYS[2]), {}, {}
@@ -135,6 +143,9 @@ local function breaker()
       end
     end
     table.sort(buckets, function(one, other) return one.at < other.at end)
+    -- What stands beyond where the window does was counted by another one, and would never come to its end.
+    local here = settings.by_calls == 1 and it.counted or floor(now / settings.width)
+    while #buckets > 0 and buckets[#buckets].at > here do drop(table.remove(buckets), sum) end
     return buckets, sum
   end
 
@@ -145,7 +156,8 @@ local function breaker()
   -- Of those with calls in the window: how many are there (3), in trouble (4), or fail (5).
   local function muster(which)
     if which > 3 and it.trouble == 0 then return 0 end
-    return redis.call('ZCOUNT', KEYS[which], '(' .. text(position() - settings.reach), '+inf')
+    -- Beyond where the window stands are those that were heard by another one, before the settings were changed.
+    return redis.call('ZCOUNT', KEYS[which], '(' .. text(position() - settings.reach), text(position()))
   end
 
   -- How long a key lives from now on. Lengthened only now and then, so with what may pass meanwhile; and none
@@ -295,10 +307,7 @@ local function breaker()
       local is_spare = sum.calls - oldest.calls >= settings.reach
       if settings.by_calls == 0 then is_spare = oldest.at + 10 <= at end
       if not is_spare then break end
-      field = text(oldest.at)
-      redis.call('HDEL', KEYS[2], field, field .. 'f', field .. 's')
-      for _, which in pairs(OUTCOMES) do sum[which] = sum[which] - oldest[which] end
-      sum.calls = sum.calls - oldest.calls
+      drop(oldest, sum)
     end
     it.well, it.failures, it.slow = sum.ok, sum.failed, sum.slow
   end

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use tollgate::core::key::SUBJECT_BYTES_MAX;
 
+use crate::net::percent;
 use crate::net::problem::Problem;
 use crate::overrides::Target;
 
@@ -17,7 +18,8 @@ pub(super) fn target(query: Option<&str>) -> Result<Target, Problem> {
             "key" => (&mut key, "key"),
             _ => return Err(Problem::unchanged(clip(name), "unknown parameter: use rule and key")),
         };
-        let value = undo(value).ok_or_else(|| Problem::unchanged(name, "has a % without two hex digits"))?;
+        let value = percent::of_query(value)
+            .ok_or_else(|| Problem::unchanged(name, "has a % without two hex digits"))?;
         if place.replace(value).is_some() {
             return Err(Problem::unchanged(name, "stands there twice"));
         }
@@ -38,24 +40,6 @@ pub(super) fn check_key(key: &[u8]) -> Result<(), Problem> {
             Err(Problem::unchanged("key", format!("is {bytes} bytes long: at most {SUBJECT_BYTES_MAX}")))
         }
     }
-}
-
-/// What was written as `%41` or `+`.
-fn undo(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'+' => b' ',
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16);
-                let (high, low) = (digit()?, digit()?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            other => other,
-        });
-    }
-    Some(bytes)
 }
 
 /// A word of the caller's, short enough to be said back.

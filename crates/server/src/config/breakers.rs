@@ -126,46 +126,61 @@ fn kind(section: &mut Section<'_>, name: &str, ids: TextPattern) -> Option<Kind>
     }
 }
 
+/// In the order in which they are documented, which is also that of the list of known fields.
 fn settings(section: &mut Section<'_>) -> Settings {
     let default = Settings::default();
-    let calls = 1..=u64::from(CALLS_MAX);
-    let number = |at: Option<At<u64>>, or: u32| at.map_or(or, |at| u32::try_from(at.value).unwrap_or(or));
-    let least = |least: Micros| least.to_duration()..=SPAN_MAX.to_duration();
-    let mut time =
-        |name, bounds, or: Micros| section.span(name, bounds).map_or(or, |at| Micros::from(at.value));
-    let slow_after = time("slow_after", least(Micros(1)), default.slow_after);
-    let open_for = time("open_for", least(Micros(1)), default.open_for);
-    let open_max = time("open_max", least(Micros(1)), default.open_max.max(open_for));
-    let decay_every = time("decay_every", least(Micros(1)), default.decay_every);
-    let probe_for = time("probe_for", least(Micros(1)), default.probe_for);
-    let ramp_step = time("ramp_step", least(Micros(1)), default.ramp_step);
+    let failures = or_off(section, "failures", default.failures, failures);
+    let failure_ratio = or_off(section, "failure_ratio", default.failure_ratio, |text| share(text, 1));
+    let slow_ratio = or_off(section, "slow_ratio", default.slow_ratio, |text| share(text, 1));
+    let slow_after = time(section, "slow_after", default.slow_after);
     let window = section.text("window").and_then(|at| keep(section, &at, window(&at.value)));
     let window = window.unwrap_or(default.window);
-    let minimum_calls = section.whole("minimum_calls", calls.clone());
     // A window by few calls is not to be written twice.
     let usual = match window {
         Window::Calls(calls) => default.minimum_calls.min(calls),
         Window::Time(_) => default.minimum_calls,
     };
+    let minimum_calls = number(section, "minimum_calls", CALLS_MAX, usual);
+    let quorum = shared(section, "quorum", default.quorum);
+    let open_for = time(section, "open_for", default.open_for);
+    let open_max = time(section, "open_max", default.open_max.max(open_for));
+    let jitter = shared(section, "jitter", default.jitter);
+    let decay_every = time(section, "decay_every", default.decay_every);
+    let hint_max = or_off(section, "hint_max", Some(default.hint_max), hint).unwrap_or(Micros::ZERO);
+    let probes = number(section, "probes", PROBES_MAX, default.probes);
+    let probe_for = time(section, "probe_for", default.probe_for);
+    let successes_to_close = number(section, "successes_to_close", CALLS_MAX, default.successes_to_close);
+    let ramp = ramp(section).unwrap_or(default.ramp);
+    let ramp_step = time(section, "ramp_step", default.ramp_step);
     Settings {
-        failures: or_off(section, "failures", default.failures, failures),
-        failure_ratio: or_off(section, "failure_ratio", default.failure_ratio, |text| share(text, 1)),
-        slow_ratio: or_off(section, "slow_ratio", default.slow_ratio, |text| share(text, 1)),
-        hint_max: or_off(section, "hint_max", Some(default.hint_max), hint).unwrap_or(Micros::ZERO),
-        quorum: shared(section, "quorum", default.quorum),
-        jitter: shared(section, "jitter", default.jitter),
-        ramp: ramp(section).unwrap_or(default.ramp),
-        minimum_calls: number(minimum_calls, usual),
-        probes: number(section.whole("probes", 1..=u64::from(PROBES_MAX)), default.probes),
-        successes_to_close: number(section.whole("successes_to_close", calls), default.successes_to_close),
+        failures,
+        failure_ratio,
+        slow_ratio,
         slow_after,
         window,
+        minimum_calls,
+        quorum,
         open_for,
         open_max,
+        jitter,
         decay_every,
+        hint_max,
+        probes,
         probe_for,
+        successes_to_close,
+        ramp,
         ramp_step,
     }
+}
+
+fn time(section: &mut Section<'_>, name: &'static str, default: Micros) -> Micros {
+    let bounds = Micros(1).to_duration()..=SPAN_MAX.to_duration();
+    section.span(name, bounds).map_or(default, |at| Micros::from(at.value))
+}
+
+fn number(section: &mut Section<'_>, name: &'static str, most: u32, default: u32) -> u32 {
+    let at = section.whole(name, 1..=u64::from(most));
+    at.map_or(default, |at| u32::try_from(at.value).unwrap_or(default))
 }
 
 fn keep<T>(section: &mut Section<'_>, at: &At<String>, read: Result<T, String>) -> Option<T> {

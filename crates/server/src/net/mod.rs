@@ -7,6 +7,7 @@ pub(crate) mod body;
 pub(crate) mod gate;
 pub(crate) mod open;
 pub(crate) mod peer;
+pub(crate) mod percent;
 pub(crate) mod problem;
 mod proxy;
 pub(crate) mod serve;

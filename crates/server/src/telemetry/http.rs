@@ -18,12 +18,27 @@ pub(crate) enum Route {
     OpenApi,
     Json,
     HealthCheck,
+    BreakerAcquire,
+    BreakerReport,
+    /// How breakers stand, and overrides of them.
+    Breakers,
     /// Nothing we know: a path is a caller's word and no label.
     Other,
 }
 
-const ROUTES: [&str; 8] =
-    ["check", "peek", "refund", "forward-auth", "openapi", "json", "healthcheck", "other"];
+const ROUTES: [&str; 11] = [
+    "check",
+    "peek",
+    "refund",
+    "forward-auth",
+    "openapi",
+    "json",
+    "healthcheck",
+    "breaker-acquire",
+    "breaker-report",
+    "breakers",
+    "other",
+];
 const CLASSES: [&str; 3] = ["2xx", "4xx", "5xx"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,7 +84,10 @@ impl HttpMetrics {
             Route::OpenApi => 4,
             Route::Json => 5,
             Route::HealthCheck => 6,
-            Route::Other => 7,
+            Route::BreakerAcquire => 7,
+            Route::BreakerReport => 8,
+            Route::Breakers => 9,
+            Route::Other => 10,
         };
         let class = match status.as_u16() {
             ..400 => 0,

@@ -6,6 +6,7 @@
 //! Spec: draft-ietf-httpapi-ratelimit-headers-10 (`RateLimit-Policy`, `RateLimit`), RFC 9110 (`Retry-After`),
 //! RFC 9457 (the body of a refusal).
 
+mod broken;
 mod refusal;
 mod write;
 
@@ -19,6 +20,9 @@ use tollgate_core::policy::{Role, Rule};
 use tollgate_core::units::Micros;
 use tollgate_core::verdict::{Judged, Source, Verdict};
 
+pub use broken::Broken;
+#[cfg(feature = "tower")]
+pub(crate) use refusal::{GRPC_PUSHBACK, GRPC_STATUS, grpc_type};
 pub use refusal::{PROBLEM_JSON, is_grpc};
 use write::{number, written};
 

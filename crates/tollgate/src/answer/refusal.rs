@@ -17,10 +17,10 @@ use super::write::{number, quoted, written};
 /// The type of a problem document (RFC 9457).
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(crate) const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// How long a client that retries by itself must wait; -1 asks it not to (gRPC proposal A6).
-const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
+pub(crate) const GRPC_PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 const PERMISSION_DENIED: HeaderValue = HeaderValue::from_static("7");
 const RESOURCE_EXHAUSTED: HeaderValue = HeaderValue::from_static("8");
@@ -32,7 +32,7 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// The type to answer with: the plain one, or the one browsers need.
-fn grpc_type(headers: &HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn grpc_type(headers: &HeaderMap) -> Option<HeaderValue> {
     let sent = headers.get(CONTENT_TYPE)?.as_bytes();
     let is_kind = |kind: &str| {
         let (head, rest) = sent.split_at_checked(kind.len()).unwrap_or_default();
@@ -60,36 +60,71 @@ impl Style {
             _ if verdict.source == Source::DenyList => (StatusCode::FORBIDDEN, refused(verdict, wait)),
             Answer::Allowed | Answer::Refused => (StatusCode::TOO_MANY_REQUESTS, refused(verdict, wait)),
         };
-        let mut answer = Response::new(body);
-        *answer.status_mut() = status;
-        answer.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
-        Style::write_retry_after(answer.headers_mut(), wait);
+        let mut answer = http(status, body, wait);
         self.write(verdict, answer.headers_mut());
         answer
     }
 
     /// 200 and no body: in gRPC the status is a header, and it is 8; 7 for those on a deny list.
     fn refuse_grpc(&self, verdict: &Verdict, kind: HeaderValue) -> Response<Bytes> {
-        let wait = self.wait(verdict);
-        let mut answer = Response::new(Bytes::new());
-        let headers = answer.headers_mut();
-        headers.insert(CONTENT_TYPE, kind);
         if let Answer::Invalid(_) = verdict.answer {
-            headers.insert(GRPC_STATUS, INTERNAL);
-            headers.insert(GRPC_MESSAGE, HeaderValue::from_static("the limits could not be asked"));
-            return answer;
+            return grpc(kind, INTERNAL, Bytes::from_static(b"the limits could not be asked"));
         }
+        let wait = self.wait(verdict);
         let is_listed = verdict.source == Source::DenyList;
-        headers.insert(GRPC_STATUS, if is_listed { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED });
-        // Names of rules and digits: nothing that gRPC would have escaped.
-        if let Ok(message) = HeaderValue::from_maybe_shared(written(|out| said(out, verdict, wait))) {
-            headers.insert(GRPC_MESSAGE, message);
-        }
-        let pushback = wait.map_or(HeaderValue::from_static("-1"), |wait| wait.as_millis_ceil().into());
-        headers.insert(GRPC_PUSHBACK, pushback);
-        Style::write_retry_after(headers, wait);
-        self.write(verdict, headers);
+        let status = if is_listed { PERMISSION_DENIED } else { RESOURCE_EXHAUSTED };
+        let mut answer = grpc(kind, status, written(|out| said(out, verdict, wait)));
+        push_back(answer.headers_mut(), wait);
+        self.write(verdict, answer.headers_mut());
         answer
+    }
+}
+
+/// A refusal over HTTP, and when to come again.
+pub(super) fn http(status: StatusCode, body: Bytes, wait: Option<Micros>) -> Response<Bytes> {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
+    Style::write_retry_after(answer.headers_mut(), wait);
+    answer
+}
+
+/// A refusal in gRPC. The message is of names of rules, words and digits: nothing that gRPC would have escaped.
+pub(super) fn grpc(kind: HeaderValue, status: HeaderValue, message: Bytes) -> Response<Bytes> {
+    let mut answer = Response::new(Bytes::new());
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, kind);
+    headers.insert(GRPC_STATUS, status);
+    if let Ok(message) = HeaderValue::from_maybe_shared(message) {
+        headers.insert(GRPC_MESSAGE, message);
+    }
+    answer
+}
+
+/// When to come again, for clients of gRPC that retry by themselves and for all others.
+pub(super) fn push_back(headers: &mut HeaderMap, wait: Option<Micros>) {
+    let pushback = wait.map_or(HeaderValue::from_static("-1"), |wait| wait.as_millis_ceil().into());
+    headers.insert(GRPC_PUSHBACK, pushback);
+    Style::write_retry_after(headers, wait);
+}
+
+/// How a problem document begins; its detail comes next.
+pub(super) fn begin_problem(out: &mut BytesMut, kind: &str, title: &str, status: u16) {
+    out.put_slice(b"{\"type\":\"urn:tollgate:problem:");
+    out.put_slice(kind.as_bytes());
+    out.put_slice(b"\",\"title\":\"");
+    out.put_slice(title.as_bytes());
+    out.put_slice(b"\",\"status\":");
+    number(out, status.into());
+    out.put_slice(b",\"detail\":\"");
+}
+
+/// The last of a problem document: in how many milliseconds to come again, if ever.
+pub(super) fn put_retry_after(out: &mut BytesMut, wait: Option<Micros>) {
+    out.put_slice(b",\"retry_after_ms\":");
+    match wait {
+        Some(wait) => number(out, wait.as_millis_ceil()),
+        None => out.put_slice(b"null"),
     }
 }
 
@@ -101,13 +136,7 @@ fn refused(verdict: &Verdict, wait: Option<Micros>) -> Bytes {
         None => ("never", "no waiting helps", 429),
     };
     written(|out| {
-        out.put_slice(b"{\"type\":\"urn:tollgate:problem:");
-        out.put_slice(kind.as_bytes());
-        out.put_slice(b"\",\"title\":\"");
-        out.put_slice(title.as_bytes());
-        out.put_slice(b"\",\"status\":");
-        number(out, status);
-        out.put_slice(b",\"detail\":\"");
+        begin_problem(out, kind, title, status);
         said(out, verdict, wait);
         out.put_slice(b"\",\"rule\":");
         match verdict.rule() {
@@ -122,11 +151,7 @@ fn refused(verdict: &Verdict, wait: Option<Micros>) -> Bytes {
             out.put_slice(b",\"reset_after_ms\":");
             number(out, binding.decision.reset_after.as_millis_ceil());
         }
-        out.put_slice(b",\"retry_after_ms\":");
-        match wait {
-            Some(wait) => number(out, wait.as_millis_ceil()),
-            None => out.put_slice(b"null"),
-        }
+        put_retry_after(out, wait);
         out.put_slice(b",\"source\":\"");
         out.put_slice(verdict.source.name().as_bytes());
         if let Source::Fallback(choice) = verdict.source {

@@ -54,6 +54,8 @@ pub(super) struct Hub<F: Fleet> {
     /// By what each is called in pushes.
     names: RwLock<HashMap<String, Weak<Cell<F>>>>,
     exchanges: Arc<Semaphore>,
+    /// One telling at a time: whoever has flushed knows that nothing is under way any more.
+    telling: tokio::sync::Mutex<()>,
 }
 
 impl<F: Fleet> std::fmt::Debug for Hub<F> {
@@ -101,6 +103,7 @@ impl<F: Fleet> Hub<F> {
             cells: RwLock::default(),
             names: RwLock::default(),
             exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)),
+            telling: tokio::sync::Mutex::default(),
         });
         hub.fleet.hear(Arc::new(Ear(Arc::downgrade(&hub))));
         let background = tokio::spawn(keep_telling(Arc::clone(&hub))).abort_handle();
@@ -196,6 +199,7 @@ impl<F: Fleet> Hub<F> {
 
     /// Tells the fleet what was counted.
     pub(super) async fn flush(self: &Arc<Self>) {
+        let _telling = self.telling.lock().await;
         let dirty = std::mem::take(&mut *self.dirty.lock());
         self.report(dirty).await;
     }
@@ -250,6 +254,7 @@ impl<F: Fleet> Hub<F> {
                 self.names.write().remove(&self.fleet.name(&id));
             }
         }
+        let _telling = self.telling.lock().await;
         self.report(used).await;
     }
 }

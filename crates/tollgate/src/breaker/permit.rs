@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate_core::breaker::{Fleet, Outcome};
+use tollgate_core::breaker::{Fleet, Outcome, SPAN_MAX};
 use tollgate_core::units::Micros;
 
 use super::gate::Tag;
@@ -101,9 +101,9 @@ impl<F: Fleet> Permit<F> {
         self.end(Outcome::Failure, None);
     }
 
-    /// It failed, and the other side said when to come again.
+    /// It failed, and the other side said when to come again: within a day, the longest a breaker is open.
     pub fn failure_until(mut self, retry_after: Duration) {
-        self.end(Outcome::Failure, Some(Micros::from(retry_after)));
+        self.end(Outcome::Failure, Some(Micros::from(retry_after).min(SPAN_MAX)));
     }
 
     /// It went well, but slowly.
@@ -133,12 +133,13 @@ impl<F: Fleet> Permit<F> {
     }
 
     /// Makes a probe's lease something that can be told to others, who settle it by
-    /// [`Handle::settle`]: from here on dropping it gives nothing back. Any other call stays a permit.
-    pub fn into_lease(mut self) -> Result<Lease, Permit<F>> {
+    /// [`Handle::settle`]: from here on dropping it gives nothing back. With it, how long it lasts to its very end. Any
+    /// other call stays a permit.
+    pub fn into_lease(mut self) -> Result<(Lease, Duration), Permit<F>> {
         match self.leave {
-            Leave::Probe(Probe { token, epoch, whose, .. }) => {
+            Leave::Probe(Probe { token, epoch, whose, ends }) => {
                 self.leave = Leave::Over;
-                Ok(Lease { token, epoch, whose })
+                Ok((Lease { token, epoch, whose }, (ends - self.handle.now()).to_duration()))
             }
             Leave::Flow(_) | Leave::Over => Err(self),
         }

@@ -4,20 +4,18 @@
 //! with. A call that passes is told what is left, in the headers of its own response.
 
 use std::fmt;
-use std::mem;
 use std::sync::{Arc, Once};
-use std::task::{Context, Poll};
 
 use core::net::{Ipv4Addr, SocketAddr};
 use http::{Extensions, Request, Response};
 use tollgate_core::store::Store;
 use tollgate_core::units::Cost;
+use tollgate_core::verdict::Verdict;
 use tower_layer::Layer;
-use tower_service::Service;
 
-use super::Answering;
 use super::ask::ask;
 use super::respond::{Bodiless, FromBytes, Respond};
+use super::turn::{Turn, Turned, Turning};
 use crate::answer::Style;
 use crate::engine::Engine;
 use crate::identity::{Identity, Peer};
@@ -29,11 +27,7 @@ pub struct LimitLayer<S, T = FromBytes> {
 }
 
 /// A service behind a limit.
-pub struct Limit<I, S, T = FromBytes> {
-    inner: I,
-    shared: Arc<Shared<S>>,
-    respond: T,
-}
+pub type Limit<I, S, T = FromBytes> = Turning<I, LimitLayer<S, T>>;
 
 struct Shared<S> {
     engine: Engine<S>,
@@ -117,50 +111,41 @@ impl<I, S, T: Clone> Layer<I> for LimitLayer<S, T> {
     type Service = Limit<I, S, T>;
 
     fn layer(&self, inner: I) -> Limit<I, S, T> {
-        Limit { inner, shared: Arc::clone(&self.shared), respond: self.respond.clone() }
+        Turning { inner, limit: self.clone() }
     }
 }
 
-impl<I, S, T, B, R> Service<Request<B>> for Limit<I, S, T>
+impl<S, T, B, R, E> Turn<Request<B>, Response<R>, E> for LimitLayer<S, T>
 where
-    I: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
-    I::Future: Send,
     S: Store,
     T: Respond<R>,
-    B: Send + 'static,
+    B: Send,
 {
-    type Response = Response<R>;
-    type Error = I::Error;
-    type Future = Answering<Response<R>, I::Error>;
+    type Error = E;
+    type Passed = Verdict;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
-        // A refused request still uses up the inner service's readiness: "ready" means "may be asked",
-        // and only the inner service can say so.
-        self.inner.poll_ready(context)
+    async fn turn(&self, request: Request<B>) -> Turned<Request<B>, Verdict, Response<R>, E> {
+        let Shared { engine, cost, identity, style, .. } = &*self.shared;
+        // In parts: a body need not be Sync, and is not looked at.
+        let (parts, body) = request.into_parts();
+        let peer = self.shared.peer(&parts.extensions);
+        let verdict = {
+            let attributes = identity.of_parts(&parts.method, &parts.uri, &parts.headers, peer);
+            ask(engine, *cost, &attributes).await
+        };
+        if verdict.is_allowed() {
+            Turned::Pass(Request::from_parts(parts, body), verdict)
+        } else {
+            Turned::Away(Ok(self.respond.respond(style.refuse(&verdict, &parts.headers))))
+        }
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone is not ready; the original is. Take the ready one, leave the clone.
-        let clone = self.inner.clone();
-        let mut inner = mem::replace(&mut self.inner, clone);
-        let shared = Arc::clone(&self.shared);
-        let respond = self.respond.clone();
-        Box::pin(async move {
-            let Shared { engine, cost, identity, style, .. } = &*shared;
-            // In parts: a body need not be Sync, and is not looked at.
-            let (parts, body) = request.into_parts();
-            let peer = shared.peer(&parts.extensions);
-            let verdict = {
-                let attributes = identity.of_parts(&parts.method, &parts.uri, &parts.headers, peer);
-                ask(engine, *cost, &attributes).await
-            };
-            if !verdict.is_allowed() {
-                return Ok(respond.respond(style.refuse(&verdict, &parts.headers)));
-            }
-            let mut response = inner.call(Request::from_parts(parts, body)).await?;
-            style.write(&verdict, response.headers_mut());
-            Ok(response)
-        })
+    fn tell(&self, verdict: Verdict, response: &mut Response<R>) {
+        self.shared.style.write(&verdict, response.headers_mut());
+    }
+
+    fn inner(error: E) -> E {
+        error
     }
 }
 
@@ -196,20 +181,8 @@ impl<S, T: Clone> Clone for LimitLayer<S, T> {
     }
 }
 
-impl<I: Clone, S, T: Clone> Clone for Limit<I, S, T> {
-    fn clone(&self) -> Self {
-        Limit { inner: self.inner.clone(), shared: Arc::clone(&self.shared), respond: self.respond.clone() }
-    }
-}
-
 impl<S, T> fmt::Debug for LimitLayer<S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LimitLayer").field("style", &self.shared.style).finish_non_exhaustive()
-    }
-}
-
-impl<I: fmt::Debug, S, T> fmt::Debug for Limit<I, S, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limit").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

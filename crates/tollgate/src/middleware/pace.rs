@@ -4,9 +4,7 @@
 //! would wait longer than is worth it hears so at once, before anything was sent.
 
 use std::fmt;
-use std::mem;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tollgate_core::ask::{Ask, AskProblem, By, Want};
@@ -14,9 +12,8 @@ use tollgate_core::store::Store;
 use tollgate_core::units::{Cost, Micros};
 use tollgate_core::verdict::Answer;
 use tower_layer::Layer;
-use tower_service::Service;
 
-use super::Answering;
+use super::turn::{Turn, Turned, Turning};
 use crate::engine::Engine;
 
 /// Puts a pace before a client. Clones share one engine.
@@ -25,10 +22,7 @@ pub struct PaceLayer<S> {
 }
 
 /// A client that keeps a pace.
-pub struct Pace<I, S> {
-    inner: I,
-    shared: Arc<Shared<S>>,
-}
+pub type Pace<I, S> = Turning<I, PaceLayer<S>>;
 
 struct Shared<S> {
     engine: Engine<S>,
@@ -85,34 +79,25 @@ impl<I, S> Layer<I> for PaceLayer<S> {
     type Service = Pace<I, S>;
 
     fn layer(&self, inner: I) -> Pace<I, S> {
-        Pace { inner, shared: Arc::clone(&self.shared) }
+        Turning { inner, limit: self.clone() }
     }
 }
 
-impl<I, S, Q> Service<Q> for Pace<I, S>
-where
-    I: Service<Q> + Clone + Send + 'static,
-    I::Future: Send,
-    S: Store,
-    Q: Send + 'static,
-{
-    type Response = I::Response;
-    type Error = PaceError<I::Error>;
-    type Future = Answering<I::Response, PaceError<I::Error>>;
+impl<S: Store, Q: Send, T, E> Turn<Q, T, E> for PaceLayer<S> {
+    type Error = PaceError<E>;
+    type Passed = ();
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context).map_err(PaceError::Inner)
+    async fn turn(&self, request: Q) -> Turned<Q, (), T, PaceError<E>> {
+        match self.shared.turn().await {
+            Ok(()) => Turned::Pass(request, ()),
+            Err(error) => Turned::Away(Err(error)),
+        }
     }
 
-    fn call(&mut self, request: Q) -> Self::Future {
-        // The clone is not ready; the original is. Take the ready one, leave the clone.
-        let clone = self.inner.clone();
-        let mut inner = mem::replace(&mut self.inner, clone);
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move {
-            shared.turn().await?;
-            inner.call(request).await.map_err(PaceError::Inner)
-        })
+    fn tell(&self, (): (), _: &mut T) {}
+
+    fn inner(error: E) -> PaceError<E> {
+        PaceError::Inner(error)
     }
 }
 
@@ -155,23 +140,8 @@ impl<S> Clone for PaceLayer<S> {
     }
 }
 
-impl<I: Clone, S> Clone for Pace<I, S> {
-    fn clone(&self) -> Self {
-        Pace { inner: self.inner.clone(), shared: Arc::clone(&self.shared) }
-    }
-}
-
 impl<S> fmt::Debug for PaceLayer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceLayer").field("rule", &self.shared.rule).finish_non_exhaustive()
-    }
-}
-
-impl<I: fmt::Debug, S> fmt::Debug for Pace<I, S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pace")
-            .field("rule", &self.shared.rule)
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
     }
 }

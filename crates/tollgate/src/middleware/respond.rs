@@ -7,7 +7,7 @@ use http::header::CONTENT_TYPE;
 use crate::answer::PROBLEM_JSON;
 
 /// Gives a refusal the body that a service's responses have. A closure does it too.
-pub trait Respond<R>: Clone + Send + 'static {
+pub trait Respond<R>: Clone + Send + Sync + 'static {
     /// The same response with a body of type `R`.
     fn respond(&self, refusal: Response<Bytes>) -> Response<R>;
 }
@@ -39,7 +39,7 @@ impl<R: Default> Respond<R> for Bodiless {
 
 impl<R, F> Respond<R> for F
 where
-    F: Fn(Response<Bytes>) -> Response<R> + Clone + Send + 'static,
+    F: Fn(Response<Bytes>) -> Response<R> + Clone + Send + Sync + 'static,
 {
     fn respond(&self, refusal: Response<Bytes>) -> Response<R> {
         self(refusal)

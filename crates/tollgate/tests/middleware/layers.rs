@@ -20,18 +20,14 @@ use tower::{Layer, Service, ServiceExt as _};
 use crate::stand;
 
 fn engine(rate: &str) -> Engine<MemoryStore> {
-    let rate = Rate::parse(rate).expect("a rate");
-    let limit = Algorithm::try_new(Kind::TokenBucket, rate, None, 1000).expect("a limit");
-    let key = KeyTemplate::parse("{token|address}").expect("a key");
-    let rule = Rule::builder("api").key(key).limits(vec![limit]).build().expect("a rule");
-    stand::engine(Policy::try_new(1, vec![rule]).expect("a policy")).0
+    stand::engine(stand::api(rate, None, "{token|address}")).0
 }
 
 /// Panics when it is called without having been asked whether it is ready, and counts its calls.
 #[derive(Debug, Default)]
-struct Strict {
+pub(crate) struct Strict {
     is_ready: bool,
-    called: Arc<AtomicU32>,
+    pub(crate) called: Arc<AtomicU32>,
 }
 
 impl Clone for Strict {

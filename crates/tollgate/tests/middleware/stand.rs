@@ -3,17 +3,36 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tollgate::clock::Clock;
-use tollgate::{Engine, MemoryStore, Micros, Policy};
+use tollgate::{Algorithm, Engine, KeyTemplate, Kind, MemoryStore, Micros, Policy, Rate, Rule};
 
 /// An engine whose time stands still until its hand is moved.
 pub(crate) fn engine(policy: Policy) -> (Engine<MemoryStore>, Arc<AtomicU64>) {
     let (clock, hand) = Clock::manual(Micros::from_secs(1_800_000_000));
     let store = MemoryStore::builder().max_keys(10_000).clock(clock).build();
     (Engine::builder(store).policy(policy).build(), hand)
+}
+
+/// One rule: `api`, so often, for each of those that the key tells apart.
+pub(crate) fn api(rate: &str, burst: Option<u32>, key: &str) -> Policy {
+    let rate = Rate::parse(rate).expect("a rate");
+    let limit = Algorithm::try_new(Kind::TokenBucket, rate, burst, 1000).expect("a limit");
+    let key = KeyTemplate::parse(key).expect("a key");
+    let rule = Rule::builder("api").key(key).limits(vec![limit]).build().expect("a rule");
+    Policy::try_new(1, vec![rule]).expect("a policy")
+}
+
+/// Waits until it is so, for half a minute at most.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !is_so().await {
+        assert!(tokio::time::Instant::now() < deadline, "never: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// One connection, kept alive.

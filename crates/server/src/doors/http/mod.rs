@@ -1,9 +1,10 @@
 //! The HTTP door: one JSON question, one JSON answer.
 //!
-//! Spoken with hyper itself and no framework: three routes need no router, and what lies between a
+//! Spoken with hyper itself and no framework: a few routes need no router, and what lies between a
 //! socket and a check is the greater part of what a check costs.
 
 mod attributes;
+mod breakers;
 mod decode;
 mod encode;
 mod forward;
@@ -23,6 +24,7 @@ use tollgate::core::few::Few;
 use tollgate::core::verdict::RefundAnswer;
 use tollgate::{Ask, Policy, Want};
 
+use crate::breakers::Service as Breakers;
 use crate::engine::Engine;
 use crate::facing::Facing;
 use crate::net::Answer;
@@ -38,38 +40,26 @@ use decode::{Decoded, DecodedAsk, Purpose, Reading, Wanted};
 use encode::Spends;
 use tollgate::engine::together;
 
-const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, /v1/forward-auth, /json, /healthcheck and /openapi.json; \
+const ROUTES: &str = "this door answers POST /v1/check, /v1/peek and /v1/refund, /v1/breakers, /v1/forward-auth, /json, /healthcheck and /openapi.json; \
                       health and metrics are on the admin port";
 
 /// The door, as one worker has it.
 #[derive(Debug)]
 pub(crate) struct HttpDoor {
-    engine: Engine,
-    /// In front of what can undo a limit: refunds, and limits the caller brings along.
-    gate: Gate,
-    log_max: u32,
+    pub(crate) engine: Engine,
+    pub(crate) breakers: Arc<Breakers>,
+    /// In front of what can undo a limit or a breaker: refunds, limits the caller brings along, overrides.
+    pub(crate) gate: Gate,
+    pub(crate) log_max: u32,
     /// How long a body may take.
-    patience: Duration,
-    metrics: Arc<HttpMetrics>,
+    pub(crate) patience: Duration,
+    pub(crate) metrics: Arc<HttpMetrics>,
     /// For Envoy's question in JSON.
-    service: Service,
-    life: LifeView,
+    pub(crate) service: Service,
+    pub(crate) life: LifeView,
 }
 
 impl HttpDoor {
-    /// A door to this engine.
-    pub(crate) fn new(
-        engine: Engine,
-        service: Service,
-        gate: Gate,
-        log_max: u32,
-        patience: Duration,
-        metrics: Arc<HttpMetrics>,
-        life: LifeView,
-    ) -> HttpDoor {
-        HttpDoor { engine, gate, log_max, patience, metrics, service, life }
-    }
-
     /// hot path: one store round trip; hyper's allocations and one for the header map.
     async fn routed(&self, route: Route, request: Request<Incoming>, peer: &Peer) -> Result<Answer, Problem> {
         if route == Route::Other {
@@ -83,6 +73,9 @@ impl HttpDoor {
             }
             let (head, _) = request.into_parts();
             return forward::answer(self, &head, peer).await;
+        }
+        if matches!(route, Route::BreakerAcquire | Route::BreakerReport | Route::Breakers) {
+            return breakers::answer(self, request, peer).await;
         }
         if route == Route::Json {
             return json::answer(self, request, peer).await;
@@ -165,7 +158,7 @@ impl HttpDoor {
         self.gate.pass(headers, peer).map_err(|barred| match barred {
             Barred::NoToken => Problem::no_token(what),
             Barred::Shut => {
-                let title = "this can undo a limit and is shut on this address";
+                let title = "this can undo a limit or a breaker and is shut on this address";
                 let detail = format!(
                     "{what} is answered off this machine only with a token (start with --token) or a client certificate"
                 );
@@ -188,6 +181,10 @@ impl Handler for HttpDoor {
             // Where envoyproxy/ratelimit has them.
             "/json" => Route::Json,
             "/healthcheck" => Route::HealthCheck,
+            "/v1/breakers/acquire" => Route::BreakerAcquire,
+            "/v1/breakers/report" => Route::BreakerReport,
+            "/v1/breakers" => Route::Breakers,
+            path if path.starts_with("/v1/breakers/") => Route::Breakers,
             _ => Route::Other,
         };
         let answer = match self.routed(route, request, &peer).await {
