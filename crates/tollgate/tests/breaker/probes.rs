@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use testkit::{RedisServer, Reply};
+use testkit::{ChaosProxy, RedisServer, Reply};
 use tollgate::core::breaker::State;
 
-use crate::stand::{call, fail_until_refused, fleet, probe, settings, until, until_fleet_is};
+use crate::stand::{call, fail_until_refused, fleet, on, probe, settings, until, until_fleet_is};
 
 #[tokio::test]
 async fn never_more_probes_than_there_are_and_a_dropped_one_is_free_at_once() {
@@ -64,4 +64,24 @@ async fn one_failed_probe_opens_it_for_longer() {
     let began = tokio::time::Instant::now();
     drop(probe(payments).await);
     assert!(began.elapsed() > Duration::from_millis(400), "twice as long as before: {:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_lease_is_counted_from_when_it_was_asked_for() {
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    let instance = on(&proxy.url(), &testkit::unique_prefix(), settings());
+    let payments = instance.handle(b"payments").expect("there is room");
+    until("the fleet is heard of", || async { call(&payments, true).await && payments.is_shared() }).await;
+    fail_until_refused(&payments).await;
+    until_fleet_is(&server, State::Open).await;
+    let delay = Duration::from_millis(15);
+    proxy.delay_replies(delay);
+    let probe = probe(&payments).await;
+    let left = probe.lease_left().expect("it is a probe");
+    // Half a second, less an eighth to tell how it went.
+    assert!(
+        left + delay <= Duration::from_micros(437_500),
+        "{left:?}: Redis began to count before it answered"
+    );
 }
