@@ -6,7 +6,7 @@ use testkit::RedisServer;
 use tollgate::breaker::{BREAKERS_MAX, NoBreaker, NoPermit, Refused};
 use tollgate::core::breaker::State;
 
-use crate::stand::{fail_until_refused, fleet, on, probe, settings, until, until_fleet_is};
+use crate::stand::{fail_until_refused, fleet, on, probe, reach, settings, until, until_fleet_is};
 
 #[tokio::test]
 async fn by_four_calls_it_trips_probes_and_closes() {
@@ -68,6 +68,7 @@ async fn the_first_look_at_a_name_asks_the_fleet() {
     fail_until_refused(&first.handle(b"payments").expect("there is room")).await;
     until_fleet_is(&server, State::Open).await;
     let second = on(&server.url(), &prefix, settings);
+    reach(&second).await;
     assert_eq!(second.state(b"payments").await, Ok(State::Open));
 }
 
