@@ -93,6 +93,7 @@ async fn a_probe_cancelled_when_told_to_is_heard_in_time() {
     // On a busy machine one may come late all the same.
     for _ in 0..5 {
         let permit = probe(payments).await;
+        until_fleet_is(&server, State::HalfOpen).await;
         let left = permit.lease_left().expect("it is a probe");
         assert!(left > Duration::from_secs(1), "most of its two seconds are its own: {left:?}");
         tokio::time::sleep(left).await;
