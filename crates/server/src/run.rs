@@ -336,15 +336,16 @@ impl Served<'_> {
         let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
         let door = || {
             let metrics = Arc::clone(&self.telemetry.grpc);
-            GrpcDoor::new(
-                self.engine.clone(),
-                self.rls(),
-                beside.clone(),
-                gate.clone(),
+            GrpcDoor {
+                engine: self.engine.clone(),
+                service: self.rls(),
+                breakers: Arc::clone(self.breakers),
+                beside: beside.clone(),
+                gate: gate.clone(),
                 log_max,
                 patience,
                 metrics,
-            )
+            }
         };
         listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
     }
@@ -357,7 +358,14 @@ impl Served<'_> {
         let patience = Patience { between: limits.resp_idle_timeout, within: limits.idle_timeout };
         let serving = |listener: Unserved| -> Serving {
             let metrics = Arc::clone(&self.telemetry.resp);
-            let door = RespDoor::new(self.engine.clone(), gate.clone(), pace, patience, metrics);
+            let door = RespDoor::new(
+                self.engine.clone(),
+                Arc::clone(self.breakers),
+                gate.clone(),
+                pace,
+                patience,
+                metrics,
+            );
             let (opening, view, bounds) = (opening.clone(), self.view.clone(), bounds(self.config));
             Box::new(move || {
                 Box::pin(async move {

@@ -226,7 +226,7 @@ impl Service {
         let handle = &found.handle;
         let reported = match report.token {
             None => self.report_by_id(handle, report).await,
-            Some(token) if token.of == Of::Call => self.report_call(handle, token, report),
+            Some(token) if token.of == Of::Call => self.report_call(handle, token, report).await,
             Some(token) => self.report_probe(handle, token, report).await,
         };
         found.meter(|meters| match reported {
@@ -243,11 +243,14 @@ impl Service {
             let heard = settle(handle, probing.lease, report, now - probing.began).await;
             return reported(heard);
         }
+        // It may be the first that is heard of this breaker here.
+        handle.learn().await;
         count(handle, report)
     }
 
-    fn report_call(&self, handle: &Handle<Records>, token: Token, report: Report<'_>) -> Reported {
+    async fn report_call(&self, handle: &Handle<Records>, token: Token, report: Report<'_>) -> Reported {
         if token.instance != self.instance {
+            handle.learn().await;
             let epoch = handle.status().epoch.unwrap_or(0);
             let is_current = token.epoch == 0 || token.epoch == epoch;
             return if is_current { count(handle, report) } else { Reported::Late(Late::Changed) };

@@ -246,3 +246,17 @@ async fn a_record_is_shown_to_people_and_what_is_not_one_is_said_to_be_none() {
     let found = store.inspect_breaker(b"pay").await.expect("it is read").expect("something is there");
     assert_eq!((found.state, found.numbers.len()), (None, 0));
 }
+
+#[tokio::test]
+async fn the_stream_is_capped() {
+    let (server, prefix) = (RedisServer::start().await, unique_prefix());
+    let store = on(&server, &prefix);
+    for _ in 0..30 {
+        testkit::together((0..50).map(|_| step(&store, forced(Mode::ForcedOpen)))).await;
+    }
+    let Reply::Integer(length) = server.command(&["XLEN", &format!("{prefix}:cb:{{pay}}:ev")]).await else {
+        panic!("a length is a number")
+    };
+    // Redis forgets by the handful: a hundred more at most.
+    assert!((1000..=1100).contains(&length), "{length} of 1500");
+}

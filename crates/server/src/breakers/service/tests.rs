@@ -163,6 +163,18 @@ async fn who_keeps_no_tokens_trips_and_closes_it_all_the_same() {
 }
 
 #[tokio::test]
+async fn the_first_that_is_heard_of_a_breaker_may_be_a_report() {
+    let stand = stand(&policy(&[("*", settings())]));
+    assert_eq!(stand.tell("a", None, Outcome::Failure).await, Reported::Counted);
+    let elsewhere = Token { instance: 1, ..stand.granted("b").await.token };
+    assert_eq!(stand.tell("c", Some(elsewhere), Outcome::Failure).await, Reported::Counted);
+    for id in ["a", "c"] {
+        stand.fail(id, 2).await;
+        assert_eq!(stand.refused(id).await.1, State::Open, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn the_time_a_call_took_is_the_callers_word() {
     let slow = Settings {
         failures: None,
