@@ -173,14 +173,12 @@ async fn hear_of_the_fleet(breakers: &Breakers<RedisStore>, payments: &Handle<Re
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    if let Ok(permit) = payments.permit().await {
-        permit.ignore();
-    }
-    for _ in 0..250 {
+    for _ in 0..1000 {
+        payments.learn().await;
         if payments.is_shared() {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
