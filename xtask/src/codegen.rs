@@ -19,7 +19,8 @@ const SOURCES: &str = "crates/server/proto";
 const MADE: &str = "crates/server/src/doors/grpc/proto";
 
 /// The services; everything else is there for their sake.
-const ROOTS: &[&str] = &["envoy/service/ratelimit/v3/rls.proto", "tollgate/v1/tollgate.proto"];
+const ROOTS: &[&str] =
+    &["envoy/service/ratelimit/v3/rls.proto", "tollgate/v1/tollgate.proto", "tollgate/v1/breakers.proto"];
 
 /// The descriptors, for reflection.
 const DESCRIPTORS: &str = "descriptors.bin";

@@ -133,7 +133,9 @@ async fn serve_all(config: &Config, flags: Flags, digest: Digest, doors: Doors) 
     let mut telemetry = Telemetry::new();
     let engine = engine(config, &telemetry)?;
     telemetry.watch(engine.clone());
-    let breakers = breakers(config, &engine, &telemetry)?;
+    let metrics = Arc::clone(&telemetry.breakers);
+    let breakers = Breakers::start(engine.clone(), &config.breakers, metrics)?;
+    telemetry.watch_breakers(Arc::clone(&breakers));
     let endpoint = |bound: &Option<Bound>| bound.as_ref().map(|bound| bound.endpoint.clone());
     let places = Places {
         http: endpoint(&http),
@@ -232,12 +234,6 @@ async fn serve_for_ever(listener: Listener, opening: Opening, admin: Arc<Admin>,
     // A life of its own never closes it.
     let (_forever, view) = Life::start();
     serve(listener, opening, admin, view, bounds).await;
-}
-
-/// The breakers, in the engine's store, with what they do in the background on the runtime we are on.
-fn breakers(config: &Config, engine: &Engine, telemetry: &Telemetry) -> Result<Arc<Breakers>, RunError> {
-    let observer: Arc<dyn Observer> = Arc::<EngineMetrics>::clone(&telemetry.engine);
-    Ok(Breakers::start(engine.clone(), Arc::clone(&config.breakers), observer)?)
 }
 
 /// The engine, with its heartbeat on the runtime we are on.
@@ -340,15 +336,16 @@ impl Served<'_> {
         let (log_max, patience) = (self.config.limits.sliding_log_max, self.config.limits.idle_timeout);
         let door = || {
             let metrics = Arc::clone(&self.telemetry.grpc);
-            GrpcDoor::new(
-                self.engine.clone(),
-                self.rls(),
-                beside.clone(),
-                gate.clone(),
+            GrpcDoor {
+                engine: self.engine.clone(),
+                service: self.rls(),
+                breakers: Arc::clone(self.breakers),
+                beside: beside.clone(),
+                gate: gate.clone(),
                 log_max,
                 patience,
                 metrics,
-            )
+            }
         };
         listeners.into_iter().map(|listener| self.serving(listener, opening, door())).collect()
     }
@@ -361,7 +358,14 @@ impl Served<'_> {
         let patience = Patience { between: limits.resp_idle_timeout, within: limits.idle_timeout };
         let serving = |listener: Unserved| -> Serving {
             let metrics = Arc::clone(&self.telemetry.resp);
-            let door = RespDoor::new(self.engine.clone(), gate.clone(), pace, patience, metrics);
+            let door = RespDoor::new(
+                self.engine.clone(),
+                Arc::clone(self.breakers),
+                gate.clone(),
+                pace,
+                patience,
+                metrics,
+            );
             let (opening, view, bounds) = (opening.clone(), self.view.clone(), bounds(self.config));
             Box::new(move || {
                 Box::pin(async move {

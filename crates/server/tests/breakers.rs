@@ -9,6 +9,8 @@ mod alone;
 mod bad;
 #[path = "breakers/fleet.rs"]
 mod fleet;
+#[path = "breakers/metrics.rs"]
+mod metrics;
 #[path = "breakers/persons.rs"]
 mod persons;
 #[path = "breakers/stand.rs"]

@@ -310,7 +310,8 @@ async fn health_becomes(caller: &Caller, service: &str, status: i32) {
 async fn health_says_serving_until_the_drain_begins() {
     let mut server = Server::start_with(&["--drain-delay", "2s"]).await;
     let caller = Caller::connect(server.grpc).await;
-    for service in ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService", "tollgate.v1.Tollgate"] {
+    let envoys = "envoy.service.ratelimit.v3.RateLimitService";
+    for service in ["", "ratelimit", envoys, "tollgate.v1.Tollgate", "tollgate.v1.Breakers"] {
         health_becomes(&caller, service, 1).await;
     }
     assert_eq!(health(&caller, "nobody").await, Err(5));
@@ -334,9 +335,8 @@ async fn reflection_lists_the_services_in_both_versions() {
     let answer: reflection::ServerReflectionResponse =
         caller.answer("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", &list).await;
     let text = format!("{answer:?}");
-    for name in
-        ["envoy.service.ratelimit.v3.RateLimitService", "tollgate.v1.Tollgate", "grpc.health.v1.Health"]
-    {
+    let envoys = "envoy.service.ratelimit.v3.RateLimitService";
+    for name in [envoys, "tollgate.v1.Tollgate", "tollgate.v1.Breakers", "grpc.health.v1.Health"] {
         assert!(text.contains(name), "{name}: {text}");
     }
     let find = reflection_alpha::ServerReflectionRequest {

@@ -195,7 +195,7 @@ async fn clients_find_what_they_look_for() {
         ("CLIENT SETNAME me", "+OK\r\n"),
         ("CLIENT GETNAME", "$2\r\nme\r\n"),
         ("CLIENT NO-EVICT on", "+OK\r\n"),
-        ("COMMAND COUNT", ":19\r\n"),
+        ("COMMAND COUNT", ":25\r\n"),
         ("COMMAND DOCS", "*0\r\n"),
         (
             "COMMAND INFO cl.throttle set",

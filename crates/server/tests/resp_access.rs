@@ -97,7 +97,7 @@ async fn strangers_may_send_little_until_they_show_the_token() {
 async fn off_loopback_without_a_token_only_named_rules_are_answered() {
     let server = Server::configured(RULES, &["--resp", "0.0.0.0:0"]).await;
     let mut client = Resp::connect(([127, 0, 0, 1], server.resp.port()).into()).await;
-    let shut = "-NOPERM cl.throttle can undo a limit: off this machine it takes a token (start with --token, then AUTH) \
+    let shut = "-NOPERM cl.throttle can undo a limit or a breaker: off this machine it takes a token (start with --token, then AUTH) \
                 or a client certificate\r\n";
     client.expect("CL.THROTTLE k 1 1 1", shut).await;
     assert_eq!(client.ask(&["TG.CHECK", "api", "k"]).await[1], "1");

@@ -1,4 +1,4 @@
-//! Real clients, as their users install them, throttled by the RESP door.
+//! Real clients, as their users install them, throttled by the RESP door; one of them asks breakers, too.
 //!
 //! The programs are in `clients/`; `cargo xtask test install` fetches what they need into the target
 //! directory. What is missing fails here, with the command that brings it.
@@ -23,7 +23,8 @@ fn installed(what: &str) -> PathBuf {
 
 /// Runs a client's program against a server of its own; it says `ok` when it was throttled as expected.
 async fn throttled(folder: &str, client: &mut Command) {
-    let server = Server::configured("rules: [{name: api, limit: 2/h}]", &["--token", TOKEN]).await;
+    let file = "{rules: [{name: api, limit: 2/h}], breakers: [{match: '*', failures: 2, ramp: off}]}";
+    let server = Server::configured(file, &["--token", TOKEN]).await;
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(folder);
     client.current_dir(sources).args([&server.resp.port().to_string(), TOKEN]);
     let output = client.output().unwrap_or_else(|error| {

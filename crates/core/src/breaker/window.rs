@@ -90,6 +90,7 @@ impl Buckets {
     /// Counts what ended by `now`.
     pub(super) fn add(&mut self, window: Window, now: Micros, counts: Counts) {
         let width = window.width();
+        self.disown(window, now);
         let at = match window {
             Window::Time(_) => now.0.checked_div(width).unwrap_or(0),
             Window::Calls(_) => match self.buckets.last() {
@@ -109,8 +110,19 @@ impl Buckets {
         self.forget(window, now);
     }
 
+    /// Forgets what stands beyond where the window does: it was counted by another one, before the settings were
+    /// changed, and would never come to its end. What stands before it ends as it would have.
+    fn disown(&mut self, window: Window, now: Micros) {
+        let here = match window {
+            Window::Time(_) => now.0.checked_div(window.width()).unwrap_or(0),
+            Window::Calls(_) => self.counted,
+        };
+        self.buckets.retain(|bucket| bucket.at <= here);
+    }
+
     /// Forgets what the window no longer looks back to.
     pub(super) fn forget(&mut self, window: Window, now: Micros) {
+        self.disown(window, now);
         match window {
             Window::Time(_) => {
                 let current = now.0.checked_div(window.width()).unwrap_or(0);

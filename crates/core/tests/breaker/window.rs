@@ -54,6 +54,44 @@ proptest! {
         }
     }
 
+    /// As after a reload: what another window has counted is of no use to this one, and does not stay for ever.
+    #[test]
+    fn another_window_counts_from_where_it_begins(
+        windows in proptest::collection::vec(
+            prop_oneof![
+                (1_000..20_000_000_u64).prop_map(|span| Window::Time(Micros(span))),
+                (1..300_u32).prop_map(Window::Calls),
+            ],
+            2..4,
+        ),
+        deltas in deltas(),
+    ) {
+        let (mut record, mut now) = (closed(), NOW.0);
+        for window in windows {
+            let breaker = breaker(window);
+            let mut counted = Vec::new();
+            for (pause, counts) in &deltas {
+                now += pause;
+                breaker.step(&mut record, &report(1, EPOCH, *counts, Health::Well), Micros(now), Permille(0));
+                counted.push((now, *counts));
+                prop_assert!(record.window.buckets.is_sorted_by_key(|bucket| bucket.at));
+            }
+            let own = Model { kept: counted };
+            match window {
+                Window::Time(span) => {
+                    prop_assert_eq!(record.window.total(), own.by_time(now, span.0.div_ceil(10)));
+                }
+                // It may still look back to what was counted before it, by calls as well.
+                Window::Calls(calls) => {
+                    let all: u64 = own.kept.iter().map(|(_, counts)| counts.calls()).sum();
+                    let held = record.window.total().calls();
+                    prop_assert!(held >= all.min(u64::from(calls)), "{} {} {}", held, all, calls);
+                    prop_assert!(record.window.buckets.len() <= 12);
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_window_by_calls_holds_its_calls_and_at_most_the_last_bucket_more(
         calls in 1..300_u32,

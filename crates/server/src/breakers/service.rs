@@ -1,24 +1,25 @@
 //! What a door asks of breakers.
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tollgate::Micros;
-use tollgate::breaker::{
-    Breakers, Decree, Handle, Heard, ID_BYTES_MAX, Lease, NoBreaker, OverrideError, Status, Whose,
-};
+use tollgate::breaker::{Breakers, Decree, Handle, Heard, ID_BYTES_MAX, Lease, Whose};
 use tollgate::clock::Clock;
-use tollgate::core::breaker::{Breaker, Mode, Outcome as Counted, Settings, State};
-use tollgate::core::store::StoreError;
+use tollgate::core::breaker::{Breaker, Outcome as Counted, Settings, State};
 use tollgate::observe::Observer;
 
 use super::fleet::Records;
 use super::policy::{BreakerPolicy, Kind};
 use super::table::{Held, Probing, Table};
 use super::token::{Of, Token};
+use super::words::{
+    Acquired, BreakerError, Granted, Late, Listed, Outcome, Override, Report, Reported, Seen, bad_id,
+};
 use crate::engine::Engine;
+use crate::telemetry::breakers::{Answered, BreakerMetrics, Meters};
 
 /// The most breakers of one list.
 pub(crate) const LIST_MAX: usize = 1_000;
@@ -33,224 +34,96 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Service {
     breakers: Breakers<Records>,
-    policy: ArcSwap<BreakerPolicy>,
+    loaded: ArcSwap<Loaded>,
+    metrics: Arc<BreakerMetrics>,
     table: Table,
     clock: Clock,
     /// This instance, as tokens name it; never zero.
     instance: u64,
 }
 
-/// What came of asking for leave to make a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Acquired {
-    Granted(Granted),
-    Refused {
-        /// When to ask again.
-        retry_after: Duration,
-        state: State,
-    },
+/// The policy in force, with the counters of each of its entries.
+#[derive(Debug)]
+struct Loaded {
+    policy: Arc<BreakerPolicy>,
+    meters: Vec<Meters>,
 }
 
-/// Leave to make a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Granted {
-    pub(crate) token: Token,
-    /// A probe; it is to be cancelled when its time is over.
-    pub(crate) is_probe: bool,
-    /// How long its outcome is waited for.
-    pub(crate) report_within: Duration,
-    pub(crate) state: State,
+impl Loaded {
+    fn new(policy: &Arc<BreakerPolicy>, metrics: &BreakerMetrics) -> Loaded {
+        let meters = policy.kinds().iter().map(|kind| metrics.meters(kind.behaviour.name())).collect();
+        Loaded { policy: Arc::clone(policy), meters }
+    }
 }
 
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Success,
-    Failure,
-    Slow,
-    /// It says nothing about the other side.
-    Ignore,
+/// A breaker, and the entry of the policy it belongs to.
+struct Found {
+    handle: Handle<Records>,
+    loaded: Arc<Loaded>,
+    at: usize,
 }
 
-/// What is told of a call.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Report<'a> {
-    pub(crate) id: &'a str,
-    /// Without one it counts as of now; in HalfOpen, for the oldest probe that was granted here.
-    pub(crate) token: Option<Token>,
-    pub(crate) outcome: Outcome,
-    /// How long it took, by the caller's clock.
-    pub(crate) elapsed: Option<Duration>,
-    /// What the other side's `Retry-After` said.
-    pub(crate) retry_after: Option<Duration>,
-}
+impl Found {
+    fn kind(&self) -> Option<&Kind> {
+        self.loaded.policy.kinds().get(self.at)
+    }
 
-/// What came of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reported {
-    Counted,
-    Late(Late),
-}
-
-/// Why a report decides nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Late {
-    /// The breaker has changed since, or refuses.
-    Changed,
-    /// Its time was over.
-    Expired,
-    /// It was reported before, or was never granted.
-    Unknown,
-    /// Another instance granted it for itself alone, while Redis was away.
-    Elsewhere,
-    /// Redis did not answer. Its lease ends by itself.
-    Unanswered,
-}
-
-/// What a person decides.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Override {
-    pub(crate) mode: Mode,
-    pub(crate) ttl: Duration,
-    pub(crate) reason: String,
-    pub(crate) who: String,
-}
-
-/// How a breaker stands, as this instance goes by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
-    pub(crate) id: String,
-    /// The entry of the policy it belongs to.
-    pub(crate) name: String,
-    pub(crate) status: Status,
-}
-
-/// Some breakers in use here, in the order of their ids.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed {
-    pub(crate) breakers: Vec<Seen>,
-    /// Whether there are more after the last.
-    pub(crate) has_more: bool,
-}
-
-/// Why there was no answer.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum BreakerError {
-    /// Something that cannot be.
-    #[error("{what}")]
-    Field {
-        /// The field to blame.
-        field: &'static str,
-        /// What is allowed.
-        what: String,
-    },
-    /// As many breakers as may be are in use.
-    #[error("{0}")]
-    TooMany(NoBreaker),
-    /// The fleet's record could not be reached; the change may have been made.
-    #[error("{0}")]
-    Store(StoreError),
-}
-
-impl Outcome {
-    pub(crate) const ALL: [Outcome; 4] = [Outcome::Success, Outcome::Failure, Outcome::Slow, Outcome::Ignore];
-
-    /// Its name on every door.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Outcome::Success => "success",
-            Outcome::Failure => "failure",
-            Outcome::Slow => "slow",
-            Outcome::Ignore => "ignore",
+    fn meter(&self, count: impl FnOnce(&Meters)) {
+        if let Some(meters) = self.loaded.meters.get(self.at) {
+            count(meters);
         }
     }
 
-    /// The outcome of that name, or what is allowed.
-    pub(crate) fn parse(name: &str) -> Result<Outcome, BreakerError> {
-        Outcome::ALL.into_iter().find(|outcome| outcome.name() == name).ok_or_else(|| BreakerError::Field {
-            field: "outcome",
-            what: "must be success, failure, slow or ignore".to_owned(),
-        })
+    fn seen(&self, id: &str) -> Seen {
+        let name = self.kind().map_or_else(String::new, |kind| kind.behaviour.name().to_owned());
+        Seen { id: id.to_owned(), name, status: self.handle.status() }
     }
 }
 
-impl Late {
-    /// Its name on every door.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Late::Changed => "changed",
-            Late::Expired => "expired",
-            Late::Unknown => "unknown",
-            Late::Elsewhere => "elsewhere",
-            Late::Unanswered => "unanswered",
-        }
-    }
+/// How the breakers of each entry stand, for metrics.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// By the names of their entries.
+    pub(crate) kinds: BTreeMap<String, KindFigures>,
+    /// Calls under way.
+    pub(crate) held: usize,
 }
 
-impl BreakerError {
-    /// A token that is none.
-    pub(crate) fn token() -> BreakerError {
-        let what = "is no token: give it back as it was given by acquire, or leave it out";
-        BreakerError::Field { field: "token", what: what.to_owned() }
-    }
-
-    /// A mode that is none.
-    pub(crate) fn mode() -> BreakerError {
-        let what = "must be forced_open, forced_closed or metrics_only";
-        BreakerError::Field { field: "mode", what: what.to_owned() }
-    }
-}
-
-impl From<NoBreaker> for BreakerError {
-    fn from(why: NoBreaker) -> BreakerError {
-        match why {
-            NoBreaker::Id { .. } => bad_id(why.to_string()),
-            _ => BreakerError::TooMany(why),
-        }
-    }
-}
-
-impl From<OverrideError> for BreakerError {
-    fn from(error: OverrideError) -> BreakerError {
-        match error {
-            OverrideError::Field { field: "keep_for", what } => BreakerError::Field { field: "ttl", what },
-            OverrideError::Field { field, what } => BreakerError::Field { field, what },
-            OverrideError::NoBreaker(why) => why.into(),
-            OverrideError::Store(error) => BreakerError::Store(error),
-            _ => bad_id(error.to_string()),
-        }
-    }
-}
-
-fn bad_id(what: String) -> BreakerError {
-    BreakerError::Field { field: "id", what }
+/// How the breakers of one entry stand.
+#[derive(Debug, Default)]
+pub(crate) struct KindFigures {
+    /// Closed, open, half-open.
+    pub(crate) states: [usize; 3],
+    /// Probes under way that were granted here.
+    pub(crate) probes: usize,
 }
 
 impl Service {
     /// Breakers in the engine's store. Starts what goes on in the background, on the current runtime.
     pub(crate) fn start(
         engine: Engine,
-        policy: Arc<BreakerPolicy>,
-        observer: Arc<dyn Observer>,
+        policy: &Arc<BreakerPolicy>,
+        metrics: Arc<BreakerMetrics>,
     ) -> Result<Arc<Service>, BreakerError> {
-        Service::start_by(Clock::system(), engine, policy, observer)
+        Service::start_by(Clock::system(), engine, policy, metrics)
     }
 
     /// The same, by another clock.
     fn start_by(
         clock: Clock,
         engine: Engine,
-        policy: Arc<BreakerPolicy>,
-        observer: Arc<dyn Observer>,
+        policy: &Arc<BreakerPolicy>,
+        metrics: Arc<BreakerMetrics>,
     ) -> Result<Arc<Service>, BreakerError> {
         // Every breaker is handed out with the behaviour of its kind; this one is never met.
         let unmet = Breaker::try_new(Settings::default()).map_err(|_| bad_id("no settings".to_owned()))?;
         let records = Arc::new(Records::new(engine, clock.clone()));
+        let observer: Arc<dyn Observer> = Arc::<BreakerMetrics>::clone(&metrics);
         let breakers = Breakers::start_watched(records, unmet, clock.clone(), observer);
         let service = Arc::new(Service {
             breakers,
-            policy: ArcSwap::new(policy),
+            loaded: ArcSwap::from_pointee(Loaded::new(policy, &metrics)),
+            metrics,
             table: Table::default(),
             clock,
             instance: fastrand::u64(1..),
@@ -261,7 +134,7 @@ impl Service {
             loop {
                 ticks.tick().await;
                 let Some(service) = swept.upgrade() else { return };
-                service.table.sweep(service.clock.now());
+                service.metrics.unreported(service.table.sweep(service.clock.now()));
             }
         });
         Ok(service)
@@ -270,7 +143,11 @@ impl Service {
     /// Puts another policy in force. Breakers in use take on their new settings and stay as they stand; those that
     /// no entry is for any more are forgotten here.
     pub(crate) fn apply(&self, policy: &Arc<BreakerPolicy>) {
-        self.policy.store(Arc::clone(policy));
+        let before = self.loaded.swap(Arc::new(Loaded::new(policy, &self.metrics)));
+        let is_gone = |name: &str| policy.kinds().iter().all(|kind| kind.behaviour.name() != name);
+        for kind in before.policy.kinds().iter().filter(|kind| is_gone(kind.behaviour.name())) {
+            self.metrics.forget(kind.behaviour.name());
+        }
         self.breakers.behave(|id| {
             let (_, kind) = policy.find(std::str::from_utf8(id).ok()?)?;
             Some(Arc::clone(&kind.behaviour))
@@ -285,38 +162,42 @@ impl Service {
     }
 
     /// The breaker of that id, and the entry of the policy it belongs to.
-    fn find(&self, id: &str) -> Result<(Handle<Records>, Kind), BreakerError> {
+    fn find(&self, id: &str) -> Result<Found, BreakerError> {
         if id.is_empty() || id.len() > ID_BYTES_MAX || id.chars().any(char::is_control) {
             return Err(bad_id(format!("must have 1 to {ID_BYTES_MAX} bytes, and no control characters")));
         }
-        let policy = self.policy.load();
-        let Some((_, kind)) = policy.find(id) else {
-            let what = if policy.kinds().is_empty() {
+        let loaded = self.loaded.load_full();
+        let Some((at, kind)) = loaded.policy.find(id) else {
+            let what = if loaded.policy.kinds().is_empty() {
                 "there are no breakers: name some under `breakers` in the policy".to_owned()
             } else {
                 "no breaker of the policy has this name or a pattern that matches it".to_owned()
             };
             return Err(bad_id(what));
         };
-        Ok((self.breakers.handle_as(id.as_bytes(), &kind.behaviour)?, kind.clone()))
+        let handle = self.breakers.handle_as(id.as_bytes(), &kind.behaviour)?;
+        Ok(Found { handle, loaded, at })
     }
 
     /// Asks for leave to make a call.
     ///
     /// hot path: while Closed or Open no round trip; a look-up, and a place in the table.
     pub(crate) async fn acquire(&self, id: &str) -> Result<Acquired, BreakerError> {
-        let (handle, kind) = self.find(id)?;
+        let found = self.find(id)?;
+        let handle = &found.handle;
         // Order: the epoch first. An older one than the permit's is late elsewhere; a newer one would count.
         let epoch = handle.status().epoch.unwrap_or(0);
         let permit = match handle.permit().await {
             Ok(permit) => permit,
             Err(refused) => {
+                found.meter(|meters| meters.acquired(Answered::Refused));
                 let retry_after = refused.retry_after;
                 return Ok(Acquired::Refused { retry_after, state: handle.state() });
             }
         };
         let (now, lease_left) = (self.clock.now(), permit.lease_left());
-        let report_within = lease_left.unwrap_or(kind.report_within);
+        let usual = found.kind().map_or(Duration::ZERO, |kind| kind.report_within);
+        let report_within = lease_left.unwrap_or(usual);
         let token = match permit.into_lease() {
             Ok((lease, left)) => {
                 // To its very end: who cancels a probe in time says so a moment later.
@@ -334,17 +215,25 @@ impl Service {
             }
         };
         let is_probe = lease_left.is_some();
+        let answered = if is_probe { Answered::Probe } else { Answered::Granted };
+        found.meter(|meters| meters.acquired(answered));
         Ok(Acquired::Granted(Granted { token, is_probe, report_within, state: handle.state() }))
     }
 
     /// Hears how a call ended.
     pub(crate) async fn report(&self, report: Report<'_>) -> Result<Reported, BreakerError> {
-        let (handle, _) = self.find(report.id)?;
-        Ok(match report.token {
-            None => self.report_by_id(&handle, report).await,
-            Some(token) if token.of == Of::Call => self.report_call(&handle, token, report),
-            Some(token) => self.report_probe(&handle, token, report).await,
-        })
+        let found = self.find(report.id)?;
+        let handle = &found.handle;
+        let reported = match report.token {
+            None => self.report_by_id(handle, report).await,
+            Some(token) if token.of == Of::Call => self.report_call(handle, token, report).await,
+            Some(token) => self.report_probe(handle, token, report).await,
+        };
+        found.meter(|meters| match reported {
+            Reported::Counted => meters.counted(report.outcome),
+            Reported::Late(why) => meters.late(why),
+        });
+        Ok(reported)
     }
 
     /// A call that was not granted, or whose token was not kept: it counts as of now.
@@ -354,11 +243,14 @@ impl Service {
             let heard = settle(handle, probing.lease, report, now - probing.began).await;
             return reported(heard);
         }
+        // It may be the first that is heard of this breaker here.
+        handle.learn().await;
         count(handle, report)
     }
 
-    fn report_call(&self, handle: &Handle<Records>, token: Token, report: Report<'_>) -> Reported {
+    async fn report_call(&self, handle: &Handle<Records>, token: Token, report: Report<'_>) -> Reported {
         if token.instance != self.instance {
+            handle.learn().await;
             let epoch = handle.status().epoch.unwrap_or(0);
             let is_current = token.epoch == 0 || token.epoch == epoch;
             return if is_current { count(handle, report) } else { Reported::Late(Late::Changed) };
@@ -408,9 +300,9 @@ impl Service {
 
     /// How a breaker stands.
     pub(crate) async fn state(&self, id: &str) -> Result<Seen, BreakerError> {
-        let (handle, kind) = self.find(id)?;
-        handle.learn().await;
-        Ok(seen(id, kind.behaviour.name(), &handle))
+        let found = self.find(id)?;
+        found.handle.learn().await;
+        Ok(found.seen(id))
     }
 
     /// Breakers in use here whose ids come after one, in their order.
@@ -432,30 +324,51 @@ impl Service {
         ids.truncate(limit);
         let breakers = ids.iter().filter_map(|id| {
             let id = std::str::from_utf8(id).ok()?;
-            let (handle, kind) = self.find(id).ok()?;
-            Some(seen(id, kind.behaviour.name(), &handle))
+            Some(self.find(id).ok()?.seen(id))
         });
         Listed { breakers: breakers.collect(), has_more }
     }
 
     /// Decides for the whole fleet.
     pub(crate) async fn overrule(&self, id: &str, decided: Override) -> Result<Seen, BreakerError> {
-        let (handle, kind) = self.find(id)?;
+        let found = self.find(id)?;
         let Override { mode, ttl, reason, who } = decided;
-        handle.overrule(Decree { mode, keep_for: ttl, reason, who }).await?;
-        Ok(seen(id, kind.behaviour.name(), &handle))
+        found.handle.overrule(Decree { mode, keep_for: ttl, reason, who }).await?;
+        Ok(found.seen(id))
     }
 
     /// Lets the rules decide again.
     pub(crate) async fn lift(&self, id: &str) -> Result<Seen, BreakerError> {
-        let (handle, kind) = self.find(id)?;
-        handle.lift().await?;
-        Ok(seen(id, kind.behaviour.name(), &handle))
+        let found = self.find(id)?;
+        found.handle.lift().await?;
+        Ok(found.seen(id))
     }
-}
 
-fn seen(id: &str, name: &str, handle: &Handle<Records>) -> Seen {
-    Seen { id: id.to_owned(), name: name.to_owned(), status: handle.status() }
+    /// How all of them stand, for metrics.
+    pub(crate) fn figures(&self) -> Figures {
+        let policy = &self.loaded.load().policy;
+        let mut kinds: BTreeMap<String, KindFigures> = BTreeMap::new();
+        for kind in policy.kinds() {
+            kinds.entry(kind.behaviour.name().to_owned()).or_default();
+        }
+        self.breakers.each(|_, handle| {
+            let state = match handle.state() {
+                State::Closed => 0,
+                State::Open => 1,
+                State::HalfOpen => 2,
+            };
+            if let Some(figures) = kinds.get_mut(handle.behaviour().name()) {
+                figures.states[state] += 1;
+            }
+        });
+        let held = self.table.each_probing(self.clock.now(), |id, probes| {
+            let figures = policy.find(id).and_then(|(_, kind)| kinds.get_mut(kind.behaviour.name()));
+            if let Some(figures) = figures {
+                figures.probes += probes;
+            }
+        });
+        Figures { kinds, held }
+    }
 }
 
 /// What an outcome is to the breaker; `None` says nothing about the other side.

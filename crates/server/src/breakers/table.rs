@@ -84,6 +84,14 @@ impl Table {
         taken
     }
 
+    /// Shows how many probes are under way, by breaker; and says how many other calls are.
+    pub(super) fn each_probing(&self, now: Micros, mut see: impl FnMut(&str, usize)) -> usize {
+        for (id, of) in self.probes.lock().iter() {
+            see(id, of.iter().filter(|probing| probing.ends > now).count());
+        }
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Lets go of everything that has ended; how many calls were never reported.
     pub(super) fn sweep(&self, now: Micros) -> usize {
         let mut over = Vec::new();

@@ -15,13 +15,39 @@ pub(crate) enum Route {
     Check,
     Peek,
     Refund,
+    /// One of those that are about breakers.
+    Breaker(Breaking),
     /// Health and reflection.
     Beside,
     /// Nothing we know: a path is a caller's word and no label.
     Other,
 }
 
-const ROUTES: [&str; 6] = ["should-rate-limit", "check", "peek", "refund", "health-or-reflection", "other"];
+/// What is asked of a breaker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Breaking {
+    Acquire,
+    Report,
+    State,
+    List,
+    Override,
+    Lift,
+}
+
+const ROUTES: [&str; 12] = [
+    "should-rate-limit",
+    "check",
+    "peek",
+    "refund",
+    "health-or-reflection",
+    "other",
+    "breaker-acquire",
+    "breaker-report",
+    "breaker-state",
+    "breaker-list",
+    "breaker-override",
+    "breaker-lift",
+];
 const CODES: [&str; 9] = [
     "ok",
     "invalid-argument",
@@ -77,6 +103,7 @@ impl GrpcMetrics {
             Route::Refund => 3,
             Route::Beside => 4,
             Route::Other => 5,
+            Route::Breaker(breaking) => 6 + breaking as usize,
         };
         let code = match code {
             Code::Ok => 0,

@@ -1,5 +1,6 @@
 //! What the outside can see: metrics and logs.
 
+pub(crate) mod breakers;
 pub(crate) mod control;
 pub(crate) mod grpc;
 pub(crate) mod http;
@@ -15,9 +16,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::breakers::Service;
 use crate::engine::Engine;
 use crate::rls::Stats;
 
+use breakers::{BreakerFigures, BreakerMetrics};
 use control::ControlMetrics;
 use grpc::GrpcMetrics;
 use http::HttpMetrics;
@@ -30,6 +33,8 @@ pub(crate) struct Telemetry {
     registry: Registry,
     /// What the engine tells.
     pub(crate) engine: Arc<EngineMetrics>,
+    /// What breakers tell.
+    pub(crate) breakers: Arc<BreakerMetrics>,
     /// What reloads and overrides tell.
     pub(crate) control: Arc<ControlMetrics>,
     /// What the HTTP door tells.
@@ -49,16 +54,22 @@ impl Telemetry {
         let build = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register(names::BUILD, "The build that runs", build);
         let engine = Arc::new(EngineMetrics::register(&mut registry));
+        let breakers = Arc::new(BreakerMetrics::register(&mut registry));
         let control = Arc::new(ControlMetrics::register(&mut registry));
         let http = Arc::new(HttpMetrics::register(&mut registry));
         let grpc = Arc::new(GrpcMetrics::register(&mut registry));
         let resp = Arc::new(RespMetrics::register(&mut registry));
-        Telemetry { registry, engine, control, http, grpc, resp, rls: Arc::default() }
+        Telemetry { registry, engine, breakers, control, http, grpc, resp, rls: Arc::default() }
     }
 
     /// Adds what is asked of the engine and its store at each scrape.
     pub(crate) fn watch(&mut self, engine: Engine) {
         self.registry.register_collector(Box::new(store::StoreFigures { engine }));
+    }
+
+    /// Adds what is asked of breakers at each scrape.
+    pub(crate) fn watch_breakers(&mut self, breakers: Arc<Service>) {
+        self.registry.register_collector(Box::new(BreakerFigures { breakers }));
     }
 
     /// Everything, as OpenMetrics text; with envoyproxy/ratelimit's names, or without.

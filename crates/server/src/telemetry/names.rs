@@ -39,6 +39,27 @@ pub(crate) const OVERRIDES: &str = "overrides";
 /// 1 while the board of overrides is out of reach.
 pub(crate) const BOARD_UNREACHABLE: &str = "overrides_board_unreachable";
 
+/// `{breaker, state}`: breakers in use here.
+pub(crate) const BREAKERS: &str = "breakers";
+/// `{breaker, answer}`: calls asked for, by what was answered.
+pub(crate) const BREAKER_ACQUIRES: &str = "breaker_acquires";
+/// `{breaker, outcome}`: reports that count.
+pub(crate) const BREAKER_CALLS: &str = "breaker_calls";
+/// `{breaker, why}`: reports that do not.
+pub(crate) const BREAKER_LATE: &str = "breaker_late_reports";
+/// `{breaker, record, cause}`: changes.
+pub(crate) const BREAKER_TRANSITIONS: &str = "breaker_transitions";
+/// `{breaker}`: probes under way that were granted here.
+pub(crate) const BREAKER_PROBES: &str = "breaker_probe_leases";
+/// Calls under way whose reports are waited for.
+pub(crate) const BREAKER_CALLS_HELD: &str = "breaker_calls_held";
+/// Calls that were granted and never reported.
+pub(crate) const BREAKER_UNREPORTED: &str = "breaker_calls_unreported";
+/// How long outcomes waited to be told to the fleet, in seconds.
+pub(crate) const BREAKER_FLUSH_LAG: &str = "breaker_flush_lag";
+/// `{result}`: reports to the fleet.
+pub(crate) const BREAKER_FLUSHES: &str = "breaker_flushes";
+
 /// `{operation, result}`: calls to Redis.
 pub(crate) const REDIS_OPERATIONS: &str = "redis_operations";
 /// `{class}`: calls that failed, by why.

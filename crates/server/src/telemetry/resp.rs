@@ -20,6 +20,12 @@ pub(crate) enum Command {
     Forget,
     Inspect,
     Del,
+    Acquire,
+    Report,
+    Breaker,
+    Breakers,
+    Override,
+    Lift,
     Auth,
     Hello,
     Ping,
@@ -36,7 +42,7 @@ pub(crate) enum Command {
 
 impl Command {
     /// Every command, in the order of their places.
-    pub(crate) const ALL: [Command; 20] = [
+    pub(crate) const ALL: [Command; 26] = [
         Command::Throttle,
         Command::Gcra,
         Command::Check,
@@ -46,6 +52,12 @@ impl Command {
         Command::Forget,
         Command::Inspect,
         Command::Del,
+        Command::Acquire,
+        Command::Report,
+        Command::Breaker,
+        Command::Breakers,
+        Command::Override,
+        Command::Lift,
         Command::Auth,
         Command::Hello,
         Command::Ping,
@@ -71,6 +83,12 @@ impl Command {
             Command::Forget => "tg.forget",
             Command::Inspect => "tg.inspect",
             Command::Del => "del",
+            Command::Acquire => "tg.acquire",
+            Command::Report => "tg.report",
+            Command::Breaker => "tg.breaker",
+            Command::Breakers => "tg.breakers",
+            Command::Override => "tg.override",
+            Command::Lift => "tg.lift",
             Command::Auth => "auth",
             Command::Hello => "hello",
             Command::Ping => "ping",

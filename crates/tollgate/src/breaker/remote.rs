@@ -8,6 +8,7 @@ use tollgate_core::breaker::{
 };
 use tollgate_core::units::Micros;
 
+use super::belief::Asked;
 use super::gate::Way;
 use super::permit::{Lease, Whose};
 use super::{Behaviour, Decree, Handle, OverrideError};
@@ -50,7 +51,8 @@ impl<F: Fleet> Handle<F> {
     /// Asks the fleet how it stands, if it was never heard of here; waits no longer than a call would.
     pub async fn learn(&self) {
         self.cell.mark_used();
-        if self.status().epoch.is_none() {
+        let asked = self.cell.belief.lock().0.asked();
+        if asked == Asked::Look {
             self.look().await;
         }
     }

@@ -213,3 +213,17 @@ async fn a_hint_is_in_the_stream_by_its_name() {
     assert_eq!(done.transitions[0].cause, Cause::Hint);
     assert_eq!(done.view.stance, Stance::Open { left: Micros::from_secs(30) });
 }
+
+#[tokio::test]
+async fn the_stream_is_capped() {
+    let (server, prefix) = (RedisServer::start().await, unique_prefix());
+    let store = on(&server, &prefix);
+    for _ in 0..30 {
+        testkit::together((0..50).map(|_| step(&store, forced(Mode::ForcedOpen)))).await;
+    }
+    let Reply::Integer(length) = server.command(&["XLEN", &format!("{prefix}:cb:{{pay}}:ev")]).await else {
+        panic!("a length is a number")
+    };
+    // Redis forgets by the handful: a hundred more at most.
+    assert!((1000..=1100).contains(&length), "{length} of 1500");
+}

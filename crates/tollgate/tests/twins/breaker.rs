@@ -51,6 +51,7 @@ async fn run(way: Way, histories: u64) {
         let mut history = History::new(seed, &server, &store);
         for _ in 0..history.rng.u32(20..120) {
             history.pass_time();
+            history.change_window();
             let step = history.happen().await;
             events += 1;
             changes += step.transitions.len();
@@ -155,6 +156,28 @@ impl<'a> History<'a> {
         };
         // Wherever the clock went, it came from this century.
         self.now = then.max(NOON - 3_600_000_000);
+    }
+
+    /// Now and then another window, as a reload brings. What it must last stays, or else the keys would not end
+    /// together and the record would say less than the twin.
+    fn change_window(&mut self) {
+        if self.rng.u32(..12) > 0 {
+            return;
+        }
+        let span = |window| if let Window::Time(span) = window { span.0 } else { 0 };
+        let other = settings(&mut self.rng);
+        let mut changed = self.breaker.settings().clone();
+        let open_max = (changed.open_max.0 + span(changed.window)).checked_sub(span(other.window));
+        let least = changed.open_for.max(changed.hint_max);
+        let Some(open_max) = open_max.map(Micros).filter(|open_max| *open_max >= least) else { return };
+        (changed.window, changed.minimum_calls) = (other.window, other.minimum_calls);
+        (changed.open_max, changed.failures, changed.quorum) = (open_max, other.failures, other.quorum);
+        if let Ok(breaker) = Breaker::try_new(changed)
+            && breaker.keep_for() == self.breaker.keep_for()
+        {
+            let _ = writeln!(self.told, "{} {:?}", self.now, breaker.settings());
+            self.breaker = breaker;
+        }
     }
 
     fn event(&mut self) -> Event {

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use prometheus_client::registry::Registry;
 use tollgate::breaker::Behaviour;
-use tollgate::core::breaker::{Permille, Stance, Window};
+use tollgate::core::breaker::{Mode, Permille, Stance, Window};
 use tollgate::core::policy::TextPattern;
-use tollgate::observe::Silent;
 use tollgate::store::AnyStore;
 use tollgate::store::memory::MemoryStore;
 
@@ -41,10 +41,11 @@ fn policy(kinds: &[(&str, Settings)]) -> Arc<BreakerPolicy> {
     Arc::new(BreakerPolicy::new(kinds.iter().map(kind).collect()))
 }
 
-fn stand(policy: Arc<BreakerPolicy>) -> Stand {
+fn stand(policy: &Arc<BreakerPolicy>) -> Stand {
     let (clock, hand) = Clock::manual(Micros(1_800_000_000_000_000));
+    let metrics = Arc::new(BreakerMetrics::register(&mut Registry::default()));
     let engine = Engine::builder(AnyStore::Memory(MemoryStore::builder().max_keys(64).build())).build();
-    Stand { service: Service::start_by(clock, engine, policy, Arc::new(Silent)).unwrap(), hand }
+    Stand { service: Service::start_by(clock, engine, policy, metrics).unwrap(), hand }
 }
 
 impl Stand {
@@ -81,7 +82,7 @@ impl Stand {
 
 #[tokio::test]
 async fn calls_flow_trip_probe_and_flow_again_by_their_tokens() {
-    let stand = stand(policy(&[("payments-*", settings())]));
+    let stand = stand(&policy(&[("payments-*", settings())]));
     let id = "payments-eu";
     let first = stand.granted(id).await;
     assert_eq!((first.is_probe, first.state), (false, State::Closed));
@@ -103,7 +104,7 @@ async fn calls_flow_trip_probe_and_flow_again_by_their_tokens() {
 
 #[tokio::test]
 async fn a_token_counts_once_in_its_time_and_for_its_breaker() {
-    let stand = stand(policy(&[("*", settings())]));
+    let stand = stand(&policy(&[("*", settings())]));
     let late = |why| Reported::Late(why);
     let token = stand.granted("a").await.token;
     assert_eq!(stand.tell("a", Some(token), Outcome::Failure).await, Reported::Counted);
@@ -132,7 +133,7 @@ async fn a_token_counts_once_in_its_time_and_for_its_breaker() {
 
 #[tokio::test]
 async fn a_probe_that_is_not_reported_frees_its_place_and_one_that_is_ignored_does_so_at_once() {
-    let stand = stand(policy(&[("a", settings())]));
+    let stand = stand(&policy(&[("a", settings())]));
     stand.fail("a", 3).await;
     stand.pass(Duration::from_secs(5));
     let ignored = stand.granted("a").await.token;
@@ -146,7 +147,7 @@ async fn a_probe_that_is_not_reported_frees_its_place_and_one_that_is_ignored_do
 
 #[tokio::test]
 async fn who_keeps_no_tokens_trips_and_closes_it_all_the_same() {
-    let stand = stand(policy(&[("a", settings())]));
+    let stand = stand(&policy(&[("a", settings())]));
     for _ in 0..3 {
         stand.granted("a").await;
         assert_eq!(stand.tell("a", None, Outcome::Failure).await, Reported::Counted);
@@ -162,6 +163,18 @@ async fn who_keeps_no_tokens_trips_and_closes_it_all_the_same() {
 }
 
 #[tokio::test]
+async fn the_first_that_is_heard_of_a_breaker_may_be_a_report() {
+    let stand = stand(&policy(&[("*", settings())]));
+    assert_eq!(stand.tell("a", None, Outcome::Failure).await, Reported::Counted);
+    let elsewhere = Token { instance: 1, ..stand.granted("b").await.token };
+    assert_eq!(stand.tell("c", Some(elsewhere), Outcome::Failure).await, Reported::Counted);
+    for id in ["a", "c"] {
+        stand.fail(id, 2).await;
+        assert_eq!(stand.refused(id).await.1, State::Open, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn the_time_a_call_took_is_the_callers_word() {
     let slow = Settings {
         failures: None,
@@ -170,7 +183,7 @@ async fn the_time_a_call_took_is_the_callers_word() {
         minimum_calls: 4,
         ..settings()
     };
-    let stand = stand(policy(&[("a", slow)]));
+    let stand = stand(&policy(&[("a", slow)]));
     for _ in 0..4 {
         let token = Some(stand.granted("a").await.token);
         let elapsed = Some(Duration::from_secs(2));
@@ -183,7 +196,7 @@ async fn the_time_a_call_took_is_the_callers_word() {
 
 #[tokio::test]
 async fn other_settings_hold_at_once_and_nothing_is_forgotten() {
-    let stand = stand(policy(&[("a", settings()), ("b", settings()), ("c", settings())]));
+    let stand = stand(&policy(&[("a", settings()), ("b", settings()), ("c", settings())]));
     stand.fail("a", 3).await;
     stand.fail("b", 2).await;
     stand.fail("c", 3).await;
@@ -209,7 +222,7 @@ async fn other_settings_hold_at_once_and_nothing_is_forgotten() {
 
 #[tokio::test]
 async fn a_person_decides_until_the_time_is_over_or_it_is_lifted() {
-    let stand = stand(policy(&[("a", settings())]));
+    let stand = stand(&policy(&[("a", settings())]));
     let decided = |mode, ttl| Override { mode, ttl, reason: "a test".to_owned(), who: "me".to_owned() };
     let hour = Duration::from_hours(1);
     let seen = stand.service.overrule("a", decided(Mode::ForcedOpen, hour)).await.unwrap();
@@ -233,7 +246,7 @@ async fn a_person_decides_until_the_time_is_over_or_it_is_lifted() {
 
 #[tokio::test]
 async fn a_list_is_shown_page_by_page() {
-    let stand = stand(policy(&[("*", settings())]));
+    let stand = stand(&policy(&[("*", settings())]));
     let mut ids: Vec<String> = (0..25).map(|number| format!("id-{}", number * 7 % 25)).collect();
     for id in &ids {
         stand.granted(id).await;
@@ -253,14 +266,14 @@ async fn a_list_is_shown_page_by_page() {
 
 #[tokio::test]
 async fn ids_and_numbers_have_bounds() {
-    let stand = stand(policy(&[("*", settings())]));
+    let stand = stand(&policy(&[("*", settings())]));
     for id in ["", "a\nb", &*"x".repeat(ID_BYTES_MAX + 1)] {
         let Err(BreakerError::Field { field: "id", what }) = stand.service.acquire(id).await else {
             panic!("{} bytes", id.len())
         };
         assert_eq!(what, "must have 1 to 1024 bytes, and no control characters");
     }
-    let empty = self::stand(Arc::default());
+    let empty = self::stand(&Arc::default());
     let Err(BreakerError::Field { field: "id", what }) = empty.service.acquire("a").await else {
         panic!("there are none")
     };

@@ -22,8 +22,13 @@ use crate::rls;
 use crate::shutdown::{LifeView, Phase};
 
 /// The services whose health can be asked for: all of us, as the original calls itself, and each by name.
-const SERVICES: [&str; 4] =
-    ["", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService", "tollgate.v1.Tollgate"];
+const SERVICES: [&str; 5] = [
+    "",
+    "ratelimit",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "tollgate.v1.Tollgate",
+    "tollgate.v1.Breakers",
+];
 
 /// How often the store's health is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! `RateLimitResponse` to bytes, with the five bytes that gRPC puts before a message.
+//! `RateLimitResponse` and our own messages to bytes, with the five bytes that gRPC puts before a message.
 //!
 //! hot path: an answer goes into a buffer of the thread's own and leaves as a slice of it; no allocation
 //! while the buffer lasts.
@@ -21,7 +21,7 @@ thread_local! {
 }
 
 /// A message as it is sent: not compressed, then its length, then itself.
-pub(super) fn framed(write: impl FnOnce(&mut BytesMut)) -> Bytes {
+fn framed(write: impl FnOnce(&mut BytesMut)) -> Bytes {
     BUFFER.with_borrow_mut(|buffer| {
         if buffer.capacity() < ANSWER_BYTES {
             *buffer = BytesMut::with_capacity(BUFFER_BYTES);
@@ -32,6 +32,14 @@ pub(super) fn framed(write: impl FnOnce(&mut BytesMut)) -> Bytes {
         let length = u32::try_from(buffer.len() - 5).unwrap_or(u32::MAX);
         buffer[1..5].copy_from_slice(&length.to_be_bytes());
         buffer.split().freeze()
+    })
+}
+
+/// A message of our own services as it is sent.
+pub(super) fn written(message: &impl prost::Message) -> Bytes {
+    framed(|out| {
+        // A buffer that grows as it is written to cannot be too short.
+        let _ = message.encode(out);
     })
 }
 

@@ -1,4 +1,4 @@
-//! The gRPC door: Envoy's rate-limit service, our own, health and reflection.
+//! The gRPC door: Envoy's rate-limit service, our own two, health and reflection.
 //!
 //! Spoken with hyper itself on the workers' own runtimes, and not with tonic's server: a call of Envoy's is
 //! one short message each way, and what lies between a socket and a check is the greater part of what a
@@ -6,6 +6,7 @@
 
 mod answer;
 mod beside;
+mod breakers;
 mod decode;
 mod encode;
 mod own;
@@ -22,6 +23,7 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
+use crate::breakers::Service as Breakers;
 use crate::engine::Engine;
 use crate::net::body::{self, BodyError};
 use crate::net::gate::{Barred, Gate};
@@ -29,7 +31,7 @@ use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::serve::Handler;
 use crate::rls::{Failure, Service};
-use crate::telemetry::grpc::{GrpcMetrics, Route};
+use crate::telemetry::grpc::{Breaking, GrpcMetrics, Route};
 use answer::{Failed, GrpcBody};
 use own::Purpose;
 
@@ -42,31 +44,19 @@ type Answering = Pin<Box<dyn Future<Output = Response<GrpcBody>> + Send>>;
 /// The door, as one worker has it.
 #[derive(Debug)]
 pub(crate) struct GrpcDoor {
-    engine: Engine,
-    service: Service,
-    beside: Beside,
-    /// In front of what can undo a limit: refunds, and limits the caller brings along.
-    gate: Gate,
-    log_max: u32,
+    pub(crate) engine: Engine,
+    pub(crate) service: Service,
+    pub(crate) breakers: Arc<Breakers>,
+    pub(crate) beside: Beside,
+    /// In front of what can undo a limit or a breaker: refunds, limits the caller brings along, overrides.
+    pub(crate) gate: Gate,
+    pub(crate) log_max: u32,
     /// How long a message may take.
-    patience: Duration,
-    metrics: Arc<GrpcMetrics>,
+    pub(crate) patience: Duration,
+    pub(crate) metrics: Arc<GrpcMetrics>,
 }
 
 impl GrpcDoor {
-    /// A door to this engine.
-    pub(crate) fn new(
-        engine: Engine,
-        service: Service,
-        beside: Beside,
-        gate: Gate,
-        log_max: u32,
-        patience: Duration,
-        metrics: Arc<GrpcMetrics>,
-    ) -> GrpcDoor {
-        GrpcDoor { engine, service, beside, gate, log_max, patience, metrics }
-    }
-
     /// hot path: one store round trip; hyper's allocations, the descriptor's lists and its subject.
     async fn answered(&self, route: Route, body: Incoming, passed: Result<(), Barred>) -> Response<GrpcBody> {
         let answer = match body::read(body, self.patience).await {
@@ -91,6 +81,12 @@ impl GrpcDoor {
             Route::Check => Purpose::Check,
             Route::Peek => Purpose::Peek,
             Route::Refund => Purpose::Refund,
+            Route::Breaker(breaking) => {
+                let call = breakers::read(breaking, message)?;
+                check_gate(call.undoes(), passed)?;
+                // Boxed: see below.
+                return Box::pin(call.answer(&self.breakers)).await;
+            }
             Route::ShouldRateLimit | Route::Beside | Route::Other => {
                 let request = decode::request(message)
                     .map_err(|error| Failed::new(Code::InvalidArgument, error.to_string()))?;
@@ -141,7 +137,7 @@ impl Handler for GrpcDoor {
             "/tollgate.v1.Tollgate/Check" => Some(Route::Check),
             "/tollgate.v1.Tollgate/Peek" => Some(Route::Peek),
             "/tollgate.v1.Tollgate/Refund" => Some(Route::Refund),
-            _ => None,
+            path => path.strip_prefix("/tollgate.v1.Breakers/").and_then(breaking).map(Route::Breaker),
         };
         let answering: Answering = match route.filter(|_| check_head(&request).is_ok()) {
             Some(route) => {
@@ -164,17 +160,30 @@ impl Handler for GrpcDoor {
     }
 }
 
-/// Lets through what undoes no limit, and whoever may.
+/// The method of that name, of those that are about breakers.
+fn breaking(method: &str) -> Option<Breaking> {
+    Some(match method {
+        "Acquire" => Breaking::Acquire,
+        "Report" => Breaking::Report,
+        "State" => Breaking::State,
+        "List" => Breaking::List,
+        "Override" => Breaking::Override,
+        "Lift" => Breaking::Lift,
+        _ => return None,
+    })
+}
+
+/// Lets through what undoes nothing, and whoever may.
 fn check_gate(undoes: Option<&str>, passed: Result<(), Barred>) -> Result<(), Failed> {
     let (Some(what), Err(barred)) = (undoes, passed) else { return Ok(()) };
     Err(match barred {
         Barred::NoToken => {
-            let why = format!("{what} can undo a limit and needs authorization: Bearer TOKEN");
+            let why = format!("{what} can undo a limit or a breaker and needs authorization: Bearer TOKEN");
             Failed::new(Code::Unauthenticated, why)
         }
         Barred::Shut => {
             let why = format!(
-                "{what} can undo a limit: off this machine it needs a token (start with --token) or a client certificate"
+                "{what} can undo a limit or a breaker: off this machine it needs a token (start with --token) or a client certificate"
             );
             Failed::new(Code::PermissionDenied, why)
         }

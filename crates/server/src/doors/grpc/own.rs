@@ -15,7 +15,7 @@ use tollgate::identity::Identity;
 use tollgate::{Answer, Ask, By, Cost, InlineLimit, Policy, Source, Verdict, Want};
 
 use super::answer::{Code, Failed};
-use super::encode::framed;
+use super::encode::written;
 use super::proto::tollgate::v1;
 use crate::engine::Engine;
 use crate::facing::Facing;
@@ -300,11 +300,4 @@ fn invalid(problem: &AskProblem, ask: usize) -> Failed {
         (None, field) => format!("asks[{ask}].{field}"),
     };
     bad(&field, &problem.to_string())
-}
-
-fn written(message: &impl prost::Message) -> Bytes {
-    framed(|out| {
-        // A buffer that grows as it is written to cannot be too short.
-        let _ = message.encode(out);
-    })
 }

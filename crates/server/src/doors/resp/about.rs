@@ -58,7 +58,7 @@ pub(super) fn info(door: &RespDoor, out: &mut Out) {
 }
 
 /// Name, fewest words (negative: or more), and where its key stands, if it has one.
-const COMMANDS: [(Command, i64, i64); 19] = [
+const COMMANDS: [(Command, i64, i64); 25] = [
     (Command::Throttle, -5, 1),
     (Command::Gcra, -5, 1),
     (Command::Check, -3, 2),
@@ -68,6 +68,12 @@ const COMMANDS: [(Command, i64, i64); 19] = [
     (Command::Forget, 3, 2),
     (Command::Inspect, 2, 1),
     (Command::Del, -2, 1),
+    (Command::Acquire, 2, 1),
+    (Command::Report, -3, 1),
+    (Command::Breaker, 2, 1),
+    (Command::Breakers, -1, 0),
+    (Command::Override, -5, 1),
+    (Command::Lift, 2, 1),
     (Command::Auth, -2, 0),
     (Command::Hello, -1, 0),
     (Command::Ping, -1, 0),
@@ -130,5 +136,18 @@ fn command(&(command, arity, key): &(Command, i64, i64), out: &mut Out) {
     }
     for _ in 0..4 {
         out.array(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_told_of_once() {
+        for command in Command::ALL {
+            let rows = COMMANDS.iter().filter(|(told, ..)| *told == command).count();
+            assert_eq!(rows, usize::from(command != Command::Other), "{command:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A question put to the engine, and its answer written.
+//! A question put to the engine, or to the breakers, and its answer written.
 
 use std::sync::Arc;
 
@@ -10,18 +10,19 @@ use tollgate::{Answer, Ask, By, Cost, Micros, Policy, Want};
 
 use super::command::{Fault, Question, Rare};
 use super::encode::Out;
-use super::inspect;
 use super::throttle::{self, Rounding};
+use super::{RespDoor, breakers, inspect};
 use crate::engine::Engine;
 
-/// Asks the engine, and writes what it says.
+/// Asks, and writes what is said.
 #[inline]
 pub(super) async fn answer(
-    engine: &Engine,
+    door: &RespDoor,
     policy: &Arc<Policy>,
     question: Question<'_>,
     out: &mut Out,
 ) -> Result<(), Fault> {
+    let engine = &door.engine;
     match question {
         Question::Throttle { key, limit, cost, rounding } => {
             let wants = [Want { by: By::Inline(&limit), key, cost, takes: &[] }];
@@ -45,7 +46,8 @@ pub(super) async fn answer(
             }
             out.verdict(&verdict, spends);
         }
-        // Boxed: what is rare should not make what is frequent larger.
+        Question::Breaker(breaking) => Box::pin(breakers::answer(&door.breakers, breaking, out)).await?,
+        // Boxed, as above: what is rare should not make what is frequent larger.
         Question::Rare(rare) => Box::pin(answer_rare(engine, policy, rare, out)).await?,
     }
     Ok(())

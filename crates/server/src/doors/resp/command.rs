@@ -15,6 +15,7 @@ use tollgate::core::store::StoreError;
 use tollgate::identity::Identity;
 use tollgate::{By, Cost, InlineLimit, Want};
 
+use super::breakers::{self, Breaking};
 use super::frame::Words;
 use super::remembered::Remembered;
 use super::throttle::{Asked, Made, Quantity, Rounding, Unfit};
@@ -33,6 +34,8 @@ pub(super) enum Question<'b> {
     Throttle { key: &'b [u8], limit: Arc<InlineLimit>, cost: Cost, rounding: Rounding },
     /// Spend under the policy, or look; answered with a map.
     Check { by: Whose<'b>, cost: Cost, spends: bool },
+    /// About a breaker; answered with a map.
+    Breaker(Breaking<'b>),
     /// Anything else.
     Rare(Rare<'b>),
 }
@@ -127,8 +130,8 @@ impl fmt::Display for Fault {
             Fault::Barred(Barred::NoToken, _) => f.write_str("NOAUTH Authentication required."),
             Fault::Barred(Barred::Shut, command) => write!(
                 f,
-                "NOPERM {} can undo a limit: off this machine it takes a token (start with --token, then AUTH) or a \
-                 client certificate",
+                "NOPERM {} can undo a limit or a breaker: off this machine it takes a token (start with --token, then AUTH) or \
+                 a client certificate",
                 command.name()
             ),
         }
@@ -195,7 +198,7 @@ pub(super) fn question<'b>(
             }
             Question::Rare(Rare::Delete { keys, limit: remembered.any() })
         }
-        _ => return Ok(None),
+        _ => return Ok(breakers::question(command, words)?.map(Question::Breaker)),
     }))
 }
 
@@ -328,7 +331,7 @@ fn ask<'b>(words: &Words<'b, '_>, identity: Option<&Identity>) -> Result<Questio
 
 /// A whole number as Rust, and so redis-cell, reads one.
 #[inline]
-fn integer(word: &[u8]) -> Option<i64> {
+pub(super) fn integer(word: &[u8]) -> Option<i64> {
     // hot path: digits alone, and too few of them to overflow.
     if let 1..=18 = word.len()
         && word.iter().all(u8::is_ascii_digit)
@@ -367,10 +370,17 @@ mod tests {
     }
 
     #[test]
+    fn a_question_about_a_breaker_makes_no_other_larger() {
+        assert!(size_of::<Breaking<'_>>() <= size_of::<Rare<'_>>());
+    }
+
+    #[test]
     fn commands_are_known_in_any_case_and_by_no_other_name() {
         assert_eq!(named(b"cl.Throttle"), Command::Throttle);
         assert_eq!(named(b"TG.CHECK"), Command::Check);
         assert_eq!(named(b"UNLINK"), Command::Del);
+        assert_eq!(named(b"TG.Breaker"), Command::Breaker);
+        assert_eq!(named(b"TG.BREAKERS"), Command::Breakers);
         for unknown in [&b"other"[..], b"", b"SET", b"cl.throttle.and.more.of.it"] {
             assert_eq!(named(unknown), Command::Other);
         }

@@ -240,7 +240,7 @@ impl Client {
         let answered = match step.question(command, &words, &mut self.remembered) {
             Ok(Some(question)) => {
                 self.alike.learn(command, &words, &question);
-                answer(&door.engine, policy, question, &mut self.out).await
+                answer(door, policy, question, &mut self.out).await
             }
             Ok(None) => step.session(command, &words, &mut self.out).map(|after| ended = after.into()),
             Err(fault) => Err(fault),
@@ -310,7 +310,7 @@ impl Client {
         }
         let answers = under_way.into_iter().map(async |(command, mut out, question)| {
             let answered = match question {
-                Ok(Some(question)) => answer(&door.engine, &policy, question, &mut out).await,
+                Ok(Some(question)) => answer(door, &policy, question, &mut out).await,
                 Ok(None) => Ok(()),
                 Err(fault) => Err(fault),
             };
@@ -477,7 +477,9 @@ impl Step<'_> {
             | Command::Refund
             | Command::Forget
             | Command::Inspect
-            | Command::Del => self.session.check_trust(command, &self.door.gate)?,
+            | Command::Del
+            | Command::Override
+            | Command::Lift => self.session.check_trust(command, &self.door.gate)?,
             _ => {}
         }
         let identity = Facing::of(self.policy).map(|facing| &facing.identity);

@@ -148,7 +148,8 @@ impl Out {
         self.bytes.extend_from_slice(&line[..at]);
     }
 
-    fn word(&mut self, word: &str) {
+    /// A word of ours, or of a caller's.
+    pub(super) fn word(&mut self, word: &str) {
         self.bulk(word.as_bytes());
     }
 
@@ -214,6 +215,14 @@ impl Out {
             take.push_str(digits.format(judged.decision.take.entry));
         }
         self.bulk(take.as_bytes());
+    }
+
+    /// A time, if there is one.
+    pub(super) fn millis_or_null(&mut self, millis: Option<u64>) {
+        match millis {
+            Some(millis) => self.millis(millis),
+            None => self.null(),
+        }
     }
 
     fn or_null(&mut self, number: Option<i64>) {

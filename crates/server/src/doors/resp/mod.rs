@@ -3,13 +3,14 @@
 //! A codec of our own and no framework: a server reads two shapes and writes a handful, and what lies
 //! between a socket and a check is the greater part of what a check costs. In reading order: `frame` finds
 //! the words of a command, `command` makes a question of them (`throttle` is the arithmetic, `remembered`
-//! spares it), `answer` puts it to the engine, `alike` spares all of that for commands that differ only in
+//! spares it; `breakers` reads and answers its own), `answer` puts it to the engine, `alike` spares all of that for commands that differ only in
 //! their key; `session` and `about` answer what is no question, `encode` writes, `connection` is the life
 //! of one client.
 
 mod about;
 mod alike;
 mod answer;
+mod breakers;
 mod command;
 mod connection;
 mod encode;
@@ -26,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use tollgate::clock;
 
+use crate::breakers::Service as Breakers;
 use crate::engine::Engine;
 use crate::net::accept::accept;
 use crate::net::bind::Listener;
@@ -42,7 +44,8 @@ const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 #[derive(Debug)]
 pub(crate) struct RespDoor {
     engine: Engine,
-    /// In front of what can undo a limit: refunds, resets, and limits the caller brings along.
+    breakers: Arc<Breakers>,
+    /// In front of what can undo a limit or a breaker: refunds, resets, limits the caller brings along, overrides.
     gate: Gate,
     metrics: Arc<RespMetrics>,
     pace: Pace,
@@ -73,12 +76,13 @@ impl RespDoor {
     /// A door to this engine.
     pub(crate) fn new(
         engine: Engine,
+        breakers: Arc<Breakers>,
         gate: Gate,
         pace: Pace,
         patience: Patience,
         metrics: Arc<RespMetrics>,
     ) -> RespDoor {
-        RespDoor { engine, gate, metrics, pace, patience, started: clock::instant() }
+        RespDoor { engine, breakers, gate, metrics, pace, patience, started: clock::instant() }
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Session {
     id: u64,
     name: Vec<u8>,
     peer: Peer,
-    /// Whether it may do what can undo a limit.
+    /// Whether it may do what can undo a limit or a breaker.
     is_trusted: bool,
     wrong_passwords: u32,
 }
@@ -52,7 +52,7 @@ impl Session {
         if self.is_trusted { &Limits::TRUSTED } else { &Limits::STRANGER }
     }
 
-    /// Whether it may do what can undo a limit.
+    /// Whether it may do what can undo a limit or a breaker.
     #[inline]
     pub(super) fn check_trust(&self, command: Command, gate: &Gate) -> Result<(), Fault> {
         if self.is_trusted { Ok(()) } else { Err(Fault::Barred(gate.why_barred(), command)) }

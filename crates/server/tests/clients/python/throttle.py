@@ -34,6 +34,28 @@ for protocol in (2, 3):
     if protocol == 2:
         checked = dict(zip(checked[::2], checked[1::2]))
     expect((bool(checked["allowed"]), checked["remaining"], checked["source"]), (True, 1, "store"))
+    # Maps are maps in RESP3, and lists of names and values in RESP2.
+    named = lambda answer: answer if protocol == 3 else dict(zip(answer[::2], answer[1::2]))
+    ask = lambda *words: named(client.execute_command(*words))
+    breaker = f"python-{protocol}"
+    for _ in range(2):
+        acquired = ask("TG.ACQUIRE", breaker)
+        expect((bool(acquired["allowed"]), acquired["state"], acquired["retry_after_ms"]), (True, "closed", None))
+        told = ask("TG.REPORT", breaker, "failure", "TOKEN", acquired["token"])
+        expect((bool(told["counted"]), told["why"]), (True, None))
+    refused = ask("TG.ACQUIRE", breaker)
+    expect((bool(refused["allowed"]), refused["state"], refused["token"]), (False, "open", None))
+    assert 0 < refused["retry_after_ms"] <= 6000, refused
+    expect(ask("TG.OVERRIDE", breaker, "forced_closed", 60000, "a test")["override"], "forced_closed")
+    listed = [named(one) for one in ask("TG.BREAKERS", "AFTER", breaker[:-1])["breakers"]]
+    expect([one["override"] for one in listed if one["id"] == breaker], ["forced_closed"])
+    expect(bool(ask("TG.ACQUIRE", breaker)["allowed"]), True)
+    expect(ask("TG.LIFT", breaker)["override"], None)
+    try:
+        ask("TG.OVERRIDE", breaker, "open", 60000, "a test")
+        raise AssertionError("an unknown mode passed")
+    except redis.ResponseError as error:
+        expect(str(error), "mode: must be forced_open, forced_closed or metrics_only")
     expect(client.info()["redis_mode"], "standalone")
     client.close()
 

@@ -139,3 +139,145 @@ pub struct Refunded {
     #[prost(uint64, tag = "4")]
     pub reset_after_ms: u64,
 }
+/// Which breaker a call is to pass.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AcquireRequest {
+    /// The breaker: a name of the policy, or one that a pattern of it matches.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+/// Whether a call may be made.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AcquireResponse {
+    /// Whether it may.
+    #[prost(bool, tag = "1")]
+    pub allowed: bool,
+    /// closed, open or half-open.
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    /// What Report calls it by; empty if it may not be made.
+    #[prost(string, tag = "3")]
+    pub token: ::prost::alloc::string::String,
+    /// Whether it is a probe: then it is to be cancelled when its time is over.
+    #[prost(bool, tag = "4")]
+    pub probe: bool,
+    /// How long its outcome is waited for; absent if it may not be made.
+    #[prost(uint64, optional, tag = "5")]
+    pub report_within_ms: ::core::option::Option<u64>,
+    /// When to ask again; absent if it may be made.
+    #[prost(uint64, optional, tag = "6")]
+    pub retry_after_ms: ::core::option::Option<u64>,
+}
+/// How a call ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportRequest {
+    /// The breaker it was made under.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// What Acquire called it. Without one it counts as of now, and in half-open for the oldest probe that this
+    /// instance has granted.
+    #[prost(string, tag = "2")]
+    pub token: ::prost::alloc::string::String,
+    /// success, failure, slow, or ignore: it says nothing about the other side.
+    #[prost(string, tag = "3")]
+    pub outcome: ::prost::alloc::string::String,
+    /// How long it took, by your clock: a success that took too long is slow. Absent: since it was acquired.
+    #[prost(uint64, optional, tag = "4")]
+    pub elapsed_ms: ::core::option::Option<u64>,
+    /// With a failure: what the other side's Retry-After said.
+    #[prost(uint64, optional, tag = "5")]
+    pub retry_after_ms: ::core::option::Option<u64>,
+}
+/// What came of a report.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReportResponse {
+    /// Whether it counts.
+    #[prost(bool, tag = "1")]
+    pub counted: bool,
+    /// If not, why: changed, expired, unknown, elsewhere or unanswered.
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+}
+/// Which breaker is looked at.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StateRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
+/// How a breaker stands, as this instance goes by.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Breaker {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The entry of the policy it belongs to.
+    #[prost(string, tag = "2")]
+    pub breaker: ::prost::alloc::string::String,
+    /// closed, open or half-open.
+    #[prost(string, tag = "3")]
+    pub state: ::prost::alloc::string::String,
+    /// Whether a growing share of calls passes, on the way from half-open to closed.
+    #[prost(bool, tag = "4")]
+    pub ramping: bool,
+    /// What is left of open; absent in any other state.
+    #[prost(uint64, optional, tag = "5")]
+    pub retry_after_ms: ::core::option::Option<u64>,
+    /// What a person has decided instead of the rules; absent if nobody has.
+    #[prost(message, optional, tag = "6")]
+    pub r#override: ::core::option::Option<Standing>,
+    /// Whether the fleet's record was in reach when it was last asked for.
+    #[prost(bool, tag = "7")]
+    pub shared: bool,
+}
+/// What a person has decided.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Standing {
+    /// forced_open, forced_closed or metrics_only.
+    #[prost(string, tag = "1")]
+    pub mode: ::prost::alloc::string::String,
+    /// How long it stays yet.
+    #[prost(uint64, tag = "2")]
+    pub left_ms: u64,
+}
+/// Some of the breakers in use.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListRequest {
+    /// Those whose ids come after this one; empty: from the first on.
+    #[prost(string, tag = "1")]
+    pub after: ::prost::alloc::string::String,
+    /// How many at most, up to 1000; 0 is 100.
+    #[prost(uint32, tag = "2")]
+    pub limit: u32,
+}
+/// Some of the breakers in use.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub breakers: ::prost::alloc::vec::Vec<Breaker>,
+    /// Whether there are more after the last of them.
+    #[prost(bool, tag = "2")]
+    pub more: bool,
+}
+/// What is to be decided. Needs authorization, as a refund does.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OverrideRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// forced_open, forced_closed or metrics_only.
+    #[prost(string, tag = "2")]
+    pub mode: ::prost::alloc::string::String,
+    /// How long it is to stay: 30 days at most.
+    #[prost(uint64, tag = "3")]
+    pub ttl_ms: u64,
+    /// Why, for whoever finds it.
+    #[prost(string, tag = "4")]
+    pub reason: ::prost::alloc::string::String,
+    /// Who has decided it; may be left out.
+    #[prost(string, tag = "5")]
+    pub who: ::prost::alloc::string::String,
+}
+/// Where the rules are to decide again. Needs authorization, as a refund does.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LiftRequest {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+}
