@@ -66,6 +66,7 @@ const CASES: [Case; 6] = [
 /// Prints the tables.
 pub(super) fn run(page: &Page, figures: &Figures) -> Result<()> {
     page.put_on(SIZING, "inputs", &inputs(figures)?)?;
+    page.put_on(SIZING, "example", &example(figures)?)?;
     page.put_on(SIZING, "fleet", &fleet(figures)?)?;
     page.put_on(SIZING, "memory", &memory(figures)?)
 }
@@ -93,6 +94,34 @@ fn inputs(figures: &Figures) -> Result<String> {
     line("d", short(door(figures)?) + " µs", "the RESP door, 8 commands in a pipeline")?;
     line("", format!("{:.0} bytes", figures.key_bytes), "a `token_bucket`, packed, in Redis")?;
     Ok(table)
+}
+
+/// One row of the fleet, step by step.
+fn example(figures: &Figures) -> Result<String> {
+    const RATE: f64 = 1e6;
+    let Figure { calls, .. } = figures.row(Work::Zipf, Kind::Single, Tier::DenyCache)?;
+    let Figure { micros, process, .. } = figures.row(Work::Zipf, Kind::Single, Tier::Shipped)?;
+    let (share, alone, door) = (calls.min(1.0), figures.alone.0, door(figures)?);
+    let (redis, engine) = (RATE * share * alone / 1e6, RATE * (micros + door) / 1e6);
+    let together = RATE * process / 1e6;
+    Ok(format!(
+        "An example: Zipf, as shipped, a million checks a second. 1 000 000 × {} = {} calls reach Redis. If each travels alone they \
+         take {} µs each, {} s of processor time in every second; divided by {BUSY}, {} cores, and each is a shard. If they all \
+         travel together a check takes {} µs, whether it calls or not: {} s, {} shards. The instances take {} + {} µs for each check: \
+         {} s, {} cores.",
+        short(share),
+        spaced(RATE * share),
+        short(alone),
+        short(redis),
+        spaced((redis / BUSY).ceil()),
+        short(*process),
+        short(together),
+        spaced((together / BUSY).ceil()),
+        short(*micros),
+        short(door),
+        short(engine),
+        spaced((engine / BUSY).ceil())
+    ))
 }
 
 /// Whether it is spread over all shards.
