@@ -113,9 +113,9 @@ pub(crate) async fn killing(times: u32) {
         let before = scene.destination.calls().len();
         scene.kill(killed.who);
         scene.destination.conduct(Conduct::Well);
-        let next = || scene.destination.calls().into_iter().skip(before).find(|call| call.is_shared);
-        until("another probes", async || next().is_some()).await;
-        let other = next().expect("it probes");
+        let another = || scene.destination.calls().into_iter().skip(before).find(|call| call.is_shared);
+        until("another probes", async || another().is_some()).await;
+        let other = another().expect("it probes");
         assert!(other.lease_ends.is_some(), "the next call is a probe: {other:?}");
         assert!(other.began >= ends, "not before the lease has ended: {other:?}, {ends}");
         assert!(other.began < ends + SLACK_US, "and soon after: {other:?}, {ends}");
