@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::command;
+use crate::{clients, command};
 
 /// Name, what it measures, and the cargo commands that measure it; the last gets the caller's words, too.
 const BENCHES: &[(&str, &str, &[&[&str]])] = &[
@@ -44,8 +44,11 @@ const BENCHES: &[(&str, &str, &[&[&str]])] = &[
     ),
     (
         "redis",
-        "what travelling in batches saves Redis, beside the decision record's script",
-        &[&["run", "--release", "--locked", "-p", "bench", "--", "redis"]],
+        "every traffic on every store with every tier, bytes per key, peers on one Redis, what batches save",
+        &[
+            &["build", "--release", "--locked", "-p", "tollgate-server"],
+            &["run", "--release", "--locked", "-p", "bench", "--", "redis"],
+        ],
     ),
 ];
 
@@ -64,6 +67,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         format!("no bench is named {:?}; there are:\n{}", args.name, known.collect::<Vec<_>>().join("\n"))
     })?;
     println!("bench {}: {what}", args.name);
+    let part = args.rest.iter().find(|word| !word.starts_with('-'));
+    if args.name == "redis" && part.is_none_or(|part| part == "peers") {
+        clients::install_peers();
+    }
     let (last, first) = lines.split_last().context("a bench has a command")?;
     for line in first {
         command::run(&mut command::cargo(line)?)?;

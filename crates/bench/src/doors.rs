@@ -5,8 +5,9 @@
 //! `throttlecrab-server` on the PATH, and envoyproxy/ratelimit as `cargo xtask test install` builds it. limitador's
 //! server is in no registry.
 
-mod grpc;
+pub(crate) mod grpc;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -107,22 +108,28 @@ async fn throttlecrab() -> Option<Contestant> {
 
 /// envoyproxy/ratelimit under the file that Tollgate is measured with.
 async fn original(files: &Files) -> Option<Contestant> {
-    let target = std::env::current_exe().ok()?.parent()?.parent()?.to_owned();
     let store = RedisServer::start().await;
     let port = testkit::free_port();
-    let mut command = Command::new(target.join("clients/ratelimit/ratelimit"));
-    command.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", port.to_string());
-    command.env("HOST", "127.0.0.1").env("PORT", testkit::free_port().to_string());
-    command.env("DEBUG_HOST", "127.0.0.1").env("DEBUG_PORT", testkit::free_port().to_string());
-    command.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", format!("127.0.0.1:{}", store.port()));
-    command.env("USE_STATSD", "false").env("LOG_LEVEL", "error").env("RUNTIME_ROOT", files.root());
-    command.env("RUNTIME_SUBDIRECTORY", "ratelimit").env("RUNTIME_WATCH_ROOT", "false");
-    let Ok(child) = Child::try_spawn(&mut command) else {
+    let Ok(child) = Child::try_spawn(&mut ratelimit(files.root(), port, store.port())) else {
         println!("envoyproxy/ratelimit is not built: `cargo xtask test install` does it");
         return None;
     };
     let name = "envoyproxy/ratelimit and the Redis it keeps its state in";
     Some(peer(name, child, Some(store), port, Asked::EnvoyOfPeer).await)
+}
+
+/// Starts envoyproxy/ratelimit with the limits below `root`, if it is built.
+pub(crate) fn ratelimit(root: &Path, port: u16, redis: u16) -> Command {
+    let this = std::env::current_exe().unwrap_or_default();
+    let target = this.parent().and_then(Path::parent).unwrap_or(Path::new(""));
+    let mut command = Command::new(target.join("clients/ratelimit/ratelimit"));
+    command.env("GRPC_HOST", "127.0.0.1").env("GRPC_PORT", port.to_string());
+    command.env("HOST", "127.0.0.1").env("PORT", testkit::free_port().to_string());
+    command.env("DEBUG_HOST", "127.0.0.1").env("DEBUG_PORT", testkit::free_port().to_string());
+    command.env("REDIS_SOCKET_TYPE", "tcp").env("REDIS_URL", format!("127.0.0.1:{redis}"));
+    command.env("USE_STATSD", "false").env("LOG_LEVEL", "error").env("RUNTIME_ROOT", root);
+    command.env("RUNTIME_SUBDIRECTORY", "ratelimit").env("RUNTIME_WATCH_ROOT", "false");
+    command
 }
 
 async fn peer(

@@ -4,7 +4,6 @@
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark does")]
 
 mod bare;
-mod batches;
 mod breaker;
 mod doors;
 mod flood;
@@ -15,6 +14,7 @@ mod memory;
 mod policy;
 mod redis;
 mod resp;
+mod scripts;
 
 use anyhow::{Result, bail};
 
@@ -22,9 +22,9 @@ fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
-        ["core", "redis"] => redis::run(),
+        ["core", "redis"] => scripts::run(),
         ["core", "flood"] => flood::run(),
-        ["core"] => memory::run(&[]).and_then(|()| redis::run()).and_then(|()| flood::run()),
+        ["core"] => memory::run(&[]).and_then(|()| scripts::run()).and_then(|()| flood::run()),
         ["core", parts @ ..] => memory::run(parts),
         ["breaker"] => breaker::run(),
         ["doors"] => doors::run().and_then(|()| resp::run()),
@@ -32,13 +32,14 @@ fn main() -> Result<()> {
         ["doors", "resp"] => resp::run(),
         ["http"] => http::run(),
         ["leases"] => leases::run(),
-        ["redis"] | ["redis", "batches"] => batches::run(),
+        ["redis", words @ ..] => redis::run(words),
+        ["redis-peer", words @ ..] => redis::peer(words),
         ["policy"] => policy::run(),
         ["bare-child", words @ ..] => bare::child(words),
         ["policy-child", words @ ..] => policy::child(words),
         ["memory-child", part @ ..] => memory::child(part),
         _ => bail!(
-            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy | bench redis [batches]"
+            "usage: bench core [redis|flood|time|quick|decide|denied|bytes|instructions]... | bench breaker | bench doors [grpc|resp] | bench http | bench leases | bench policy | bench redis [--write] [matrix|spread|bytes|server|peers|batches] [WORD]..."
         ),
     }
 }

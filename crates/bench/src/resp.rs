@@ -151,7 +151,7 @@ async fn redis_cell(module: &Path) -> Server {
 }
 
 /// redis-cell, where programs are looked for.
-fn module() -> Option<PathBuf> {
+pub(crate) fn module() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
         .map(|directory| directory.join("libredis_cell.so"))

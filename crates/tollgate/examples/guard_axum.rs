@@ -37,9 +37,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     serve(listener, &breakers, engine).await
 }
 
-/// One rule: `api`, a hundred a minute for each address.
+/// One rule: `api`, a hundred an hour for each address.
 pub(crate) fn policy() -> Result<Policy, Box<dyn Error>> {
-    let hundred = Algorithm::try_new(Kind::TokenBucket, Rate::parse("100/min")?, None, 1000)?;
+    let hundred = Algorithm::try_new(Kind::TokenBucket, Rate::parse("100/h")?, None, 1000)?;
     let api = Rule::builder("api").key(KeyTemplate::parse("{address}")?).limits(vec![hundred]).build()?;
     Ok(Policy::try_new(1, vec![api])?)
 }

@@ -2,6 +2,8 @@
 
 #[path = "breaker/alone.rs"]
 mod alone;
+#[path = "breaker/driven.rs"]
+mod driven;
 #[path = "breaker/fleet.rs"]
 mod fleet;
 #[path = "breaker/plain.rs"]

@@ -106,7 +106,7 @@ pub(crate) const PARTS: &[Part] = &[
     },
     Part {
         name: "layer",
-        why: "the tower layers hold a limit over axum and tonic, by the code of the examples",
+        why: "the tower layers hold a limit and break a circuit over axum, tonic, hyper and reqwest, by the code of the examples",
         work: Tests { package: "tollgate", folder: "tollgate", which: Only(&["middleware"]) },
     },
     Part {

@@ -24,7 +24,7 @@ const THROTTLECRAB: &str = "http://bench/throttlecrab.RateLimiter/Throttle";
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// Envoy's question.
     Envoy,
     /// The same of a server that takes its time.
@@ -52,24 +52,14 @@ impl Asked {
 
     /// The question about one key, in gRPC's frame.
     fn message(self, key: usize) -> Bytes {
-        let field = |number: u8, bytes: &[u8]| {
-            let length = u8::try_from(bytes.len()).expect("everything here is short");
-            [&[number << 3 | 2, length], bytes].concat()
-        };
         let user = format!("user:{key}");
-        let message = match self {
-            // {domain: "bench", descriptors: [{entries: [{key: "user", value: "user:N"}]}]}
-            Asked::Envoy | Asked::EnvoyOfPeer => {
-                let entry = [field(1, b"user"), field(2, user.as_bytes())].concat();
-                [field(1, b"bench"), field(2, &field(1, &entry))].concat()
-            }
+        match self {
+            Asked::Envoy | Asked::EnvoyOfPeer => question("user", &user),
             // {key: "user:N", max_burst: 100, count_per_period: 100, period: 1, quantity: 1}
             Asked::Throttlecrab => {
-                [&field(1, user.as_bytes())[..], &[16, 100, 24, 100, 32, 1, 40, 1]].concat()
+                framed(&[&field(1, user.as_bytes())[..], &[16, 100, 24, 100, 32, 1, 40, 1]].concat())
             }
-        };
-        let length = u32::try_from(message.len()).expect("everything here is short");
-        Bytes::from([&[0][..], &length.to_be_bytes(), &message].concat())
+        }
     }
 
     /// What an answer has at least if a limit was met.
@@ -81,6 +71,22 @@ impl Asked {
             Asked::Throttlecrab => 5 + 2,
         }
     }
+}
+
+/// Envoy's, in gRPC's frame: `{domain: "bench", descriptors: [{entries: [{key, value}]}]}`.
+pub(crate) fn question(key: &str, value: &str) -> Bytes {
+    let entry = [field(1, key.as_bytes()), field(2, value.as_bytes())].concat();
+    framed(&[field(1, b"bench"), field(2, &field(1, &entry))].concat())
+}
+
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).expect("everything here is short");
+    [&[number << 3 | 2, length], bytes].concat()
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).expect("everything here is short");
+    Bytes::from([&[0][..], &length.to_be_bytes(), message].concat())
 }
 
 const FOLDER: &str = "ratelimit/config";
@@ -142,10 +148,7 @@ pub(super) fn load(address: &str, asked: Asked) -> Result<u64> {
         let left = Rc::new(Cell::new(asked.times()));
         let mut streams = Vec::new();
         for _ in 0..CONNECTIONS {
-            let stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
-            let (send, connection) = h2::client::handshake(stream).await?;
-            tokio::task::spawn_local(connection);
+            let send = connect(address).await?;
             for _ in 0..STREAMS {
                 let (send, messages, left) = (send.clone(), Rc::clone(&messages), Rc::clone(&left));
                 streams.push(tokio::task::spawn_local(async move {
@@ -153,7 +156,7 @@ pub(super) fn load(address: &str, asked: Asked) -> Result<u64> {
                     while left.get() > 0 {
                         left.set(left.get() - 1);
                         let at = usize::try_from(left.get()).unwrap_or(0) * 7919 % KEYS;
-                        send = ask(send, asked, messages[at].clone()).await?;
+                        (send, _) = ask(send, asked, messages[at].clone()).await?;
                     }
                     anyhow::Ok(())
                 }));
@@ -166,22 +169,37 @@ pub(super) fn load(address: &str, asked: Asked) -> Result<u64> {
     })
 }
 
-/// One call, to its trailers.
-async fn ask(send: SendRequest<Bytes>, asked: Asked, message: Bytes) -> Result<SendRequest<Bytes>> {
+/// A connection that streams are opened on; it lives in the local set.
+pub(crate) async fn connect(address: &str) -> Result<SendRequest<Bytes>> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let (send, connection) = h2::client::handshake(stream).await?;
+    tokio::task::spawn_local(connection);
+    Ok(send)
+}
+
+/// One call, to its trailers; and whether it said yes.
+pub(crate) async fn ask(
+    send: SendRequest<Bytes>,
+    asked: Asked,
+    message: Bytes,
+) -> Result<(SendRequest<Bytes>, bool)> {
     let mut send = send.ready().await?;
     let request =
         Request::post(asked.path()).header("content-type", "application/grpc").header("te", "trailers");
     let (answer, mut stream) = send.send_request(request.body(())?, false)?;
     stream.send_data(message, true)?;
     let mut body = answer.await?.into_body();
-    let mut length = 0;
+    let (mut length, mut is_allowed) = (0, false);
     while let Some(piece) = body.data().await {
         let piece = piece?;
+        // Behind the frame, the first field: Envoy's code is 1 for OK, throttlecrab's `allowed` is true.
+        is_allowed |= length == 0 && piece.get(5..7) == Some(&[8, 1]);
         length += piece.len();
         body.flow_control().release_capacity(piece.len())?;
     }
     let trailers = body.trailers().await?.context("there are no trailers")?;
     ensure!(trailers.get("grpc-status").is_some_and(|status| status == "0"), "refused: {trailers:?}");
     ensure!(length >= asked.answer_bytes(), "no limit was met: {length} bytes");
-    Ok(send)
+    Ok((send, is_allowed))
 }

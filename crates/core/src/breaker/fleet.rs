@@ -32,6 +32,9 @@ pub trait Fleet: Send + Sync + 'static {
 
     /// Tells a listener of pushes from now on.
     fn hear(&self, listener: Arc<dyn Listener>);
+
+    /// Whether pushes arrive, as far as is known. While they do not, who wants to know asks more often.
+    fn is_listening(&self) -> bool;
 }
 
 /// What a push says of a breaker that has changed: `epoch phase span mode left name`.

@@ -52,4 +52,11 @@ impl Fleet for Records {
             AnyStore::Memory(_) => self.local.hear(listener),
         }
     }
+
+    fn is_listening(&self) -> bool {
+        match self.engine.store() {
+            AnyStore::Redis(store) => store.is_listening(),
+            AnyStore::Memory(_) => self.local.is_listening(),
+        }
+    }
 }

@@ -73,6 +73,8 @@ struct Seen {
     phase: Seeing,
     overridden: Option<(Mode, Micros)>,
     at: Micros,
+    /// When the epoch was first seen.
+    since: Micros,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -218,7 +220,8 @@ impl Belief {
             (Stance::Ramping { elapsed }, _) => Seeing::Ramping { since: now - elapsed },
         };
         let overridden = view.overridden.map(|(mode, left)| (mode, now + left));
-        self.seen = Some(Seen { epoch: view.epoch, phase, overridden, at: now });
+        let since = before.filter(|_| !is_new).map_or(now, |seen| seen.since);
+        self.seen = Some(Seen { epoch: view.epoch, phase, overridden, at: now, since });
         if is_new {
             let is_first_closed = before.is_none() && phase == Seeing::Closed;
             self.unsent = Counts::default();
@@ -333,6 +336,16 @@ impl Belief {
             Way::Share { since } => Stance::Ramping { elapsed: now - since },
             Way::Refuse { .. } | Way::Ask => Stance::HalfOpen,
         }
+    }
+
+    /// Whether nothing hangs on when the fleet hears of calls that went well. At the beginning of an epoch it does: who is
+    /// there is found out in its first second.
+    pub(super) fn is_calm(&self, now: Micros) -> bool {
+        let is_settled = |seen: Seen| seen.phase == Seeing::Closed && now - seen.since >= VOTE_FOR;
+        self.is_in_reach()
+            && !self.is_own_trip
+            && self.health == Health::Well
+            && self.seen.is_some_and(is_settled)
     }
 
     /// Whether the fleet is to vote again on what this instance has told.

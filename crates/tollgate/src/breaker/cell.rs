@@ -56,6 +56,8 @@ pub(super) struct Cell<F: Fleet> {
     pub(super) idle: AtomicU32,
     /// Failures since they were last told.
     failed: AtomicU32,
+    /// Something failed or was slow since then.
+    is_rough: AtomicBool,
     /// Leases that are being asked for.
     asking: AtomicU32,
     pub(super) held: Held,
@@ -76,6 +78,7 @@ impl<F: Fleet> Cell<F> {
             is_used: AtomicBool::new(false),
             idle: AtomicU32::new(0),
             failed: AtomicU32::new(0),
+            is_rough: AtomicBool::new(false),
             asking: AtomicU32::new(0),
             held: Held::default(),
             hub,
@@ -144,6 +147,7 @@ impl<F: Fleet> Cell<F> {
         let now = self.hub.clock.now();
         self.is_dirty.store(false, Ordering::Release);
         self.failed.store(0, Ordering::Relaxed);
+        self.is_rough.store(false, Ordering::Relaxed);
         self.count(now);
         self.believe(now, |belief, _| (belief.next_report(self.hub.reporter), Change::No))
     }
@@ -162,6 +166,16 @@ impl<F: Fleet> Cell<F> {
         (since > 0).then_some(Micros(since))
     }
 
+    /// Whether the fleet is to be told with the next flush. What is known to be well can wait for as long as a window does not
+    /// look so closely, unless there is something to be heard in return.
+    pub(super) fn is_due(&self, now: Micros, is_listening: bool) -> bool {
+        let since = Micros(self.counted_at.load(Ordering::Relaxed));
+        self.is_rough.load(Ordering::Relaxed)
+            || !is_listening
+            || now - since >= self.behaviour.load().calm_for
+            || !self.belief.lock().0.is_calm(now)
+    }
+
     /// Comes again with the next flush if the fleet is to vote once more.
     pub(super) fn vote_again(self: &Arc<Self>) {
         if self.belief.lock().0.is_to_vote(self.hub.clock.now()) {
@@ -169,13 +183,14 @@ impl<F: Fleet> Cell<F> {
         }
     }
 
-    /// Whether it was used since this was last asked.
+    /// Whether it was used since this was last asked, and does not wait to be flushed anyway.
     pub(super) fn take_used(&self) -> bool {
-        let is_used = self.is_used.swap(false, Ordering::Relaxed) || self.is_dirty.load(Ordering::Relaxed);
-        if is_used {
+        let is_used = self.is_used.swap(false, Ordering::Relaxed);
+        let is_dirty = self.is_dirty.load(Ordering::Relaxed);
+        if is_used || is_dirty {
             self.idle.store(0, Ordering::Relaxed);
         }
-        is_used
+        is_used && !is_dirty
     }
 
     pub(super) fn mark_used(&self) {
@@ -266,6 +281,9 @@ impl<F: Fleet> Handle<F> {
         let Some(run) = self.cell.tally.add(tag, outcome) else { return false };
         if !self.cell.is_dirty.load(Ordering::Relaxed) {
             self.cell.mark_dirty();
+        }
+        if outcome != Outcome::Success {
+            self.cell.is_rough.store(true, Ordering::Relaxed);
         }
         if outcome == Outcome::Failure {
             self.failed(run, hint);

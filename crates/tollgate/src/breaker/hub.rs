@@ -204,6 +204,16 @@ impl<F: Fleet> Hub<F> {
         self.report(dirty).await;
     }
 
+    /// The same for those it cannot wait with.
+    async fn flush_due(self: &Arc<Self>) {
+        let dirty = std::mem::take(&mut *self.dirty.lock());
+        let (now, is_listening) = (self.clock.now(), self.fleet.is_listening());
+        let (due, calm): (Vec<_>, Vec<_>) =
+            dirty.into_iter().partition(|cell| cell.is_due(now, is_listening));
+        self.dirty.lock().extend(calm);
+        self.report(due).await;
+    }
+
     async fn report(self: &Arc<Self>, cells: Vec<Arc<Cell<F>>>) {
         let mut reports = JoinSet::new();
         for cell in cells {
@@ -258,10 +268,45 @@ async fn keep_telling<F: Fleet>(hub: Arc<Hub<F>>) {
             _ = ticks.tick() => count = count.wrapping_add(1),
             () = hub.nudge.notified() => {}
         }
-        hub.flush().await;
+        hub.flush_due().await;
         if count >= LOOK_EVERY {
             count = 0;
             hub.look().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::breaker::{Breaker, Settings};
+
+    use super::super::{Breakers, LocalFleet};
+    use super::*;
+
+    #[tokio::test]
+    async fn what_went_well_waits_for_a_tenth_of_the_window_and_nothing_else_does() {
+        let (clock, hand) = Clock::manual(Micros(1_800_000_000_000_000));
+        let breaker = Breaker::try_new(Settings::default()).expect("the defaults are fine");
+        let fleet = Arc::new(LocalFleet::new(clock.clone()));
+        let breakers = Breakers::start_with(fleet, breaker, clock);
+        let payments = breakers.handle(b"payments").expect("there is room");
+        let (cell, now) = (&payments.cell, || Micros(hand.load(Ordering::SeqCst)));
+        let (second, almost) = (Micros::SECOND, Micros::SECOND - Micros(1));
+        payments.permit().await.expect("it is closed").success();
+        assert!(cell.is_due(now(), true), "the epoch is new");
+        breakers.flush().await;
+        hand.fetch_add(2_000_000, Ordering::SeqCst);
+
+        payments.permit().await.expect("it is closed").success();
+        assert!(!cell.is_due(now() + almost, true));
+        assert!(cell.is_due(now() + second, true), "a tenth of the window");
+        assert!(cell.is_due(now(), false), "no push is heard");
+        payments.permit().await.expect("it is closed").slow();
+        assert!(cell.is_due(now(), true), "one was slow");
+        breakers.flush().await;
+        payments.permit().await.expect("it is closed").success();
+        assert!(!cell.is_due(now(), true));
+        payments.permit().await.expect("it is closed").failure();
+        assert!(cell.is_due(now(), true), "one has failed");
     }
 }

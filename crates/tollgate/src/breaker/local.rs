@@ -75,6 +75,10 @@ impl Fleet for LocalFleet {
 
     /// Whoever makes a step is told of it in the answer; there is nobody else.
     fn hear(&self, _: Arc<dyn Listener>) {}
+
+    fn is_listening(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

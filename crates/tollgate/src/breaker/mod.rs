@@ -1,8 +1,8 @@
 //! Circuit breakers that a whole fleet shares, at no cost per call.
 //!
 //! While a breaker is Closed or Open, a permit is one load and its outcome one compare-and-swap: no lock, no
-//! allocation, no round trip. What was counted is told to the fleet's record in the background, ten times a second and at
-//! once when it might trip; what changes there is pushed to every instance. HalfOpen alone asks, for a
+//! allocation, no round trip. What was counted is told to the fleet's record in the background, ten times a second (once, while all
+//! is well) and at once when it might trip; what changes there is pushed to every instance. HalfOpen alone asks, for a
 //! lease, and asks Redis: how many probes are under way is the fleet's to know.
 //!
 //! ```no_run
@@ -52,7 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tollgate_core::breaker::{Breaker, Fleet, Mode, Permille, View};
+use tollgate_core::breaker::{Breaker, Fleet, Mode, Permille, View, Window};
 use tollgate_core::store::StoreError;
 use tollgate_core::units::Micros;
 
@@ -73,7 +73,12 @@ pub struct Behaviour {
     breaker: Breaker,
     /// So many failures might trip by themselves.
     early_at: u32,
+    /// How long calls that went well need not be told.
+    calm_for: Micros,
 }
+
+/// The longest that calls are not told.
+const CALM_MAX: Micros = Micros::SECOND;
 
 impl Behaviour {
     /// A kind of that name.
@@ -81,7 +86,12 @@ impl Behaviour {
         let settings = breaker.settings();
         let ratio = settings.failure_ratio.map_or(1000, |Permille(ratio)| u32::from(ratio));
         let early_at = settings.minimum_calls.saturating_mul(ratio).div_ceil(1000).max(1);
-        Behaviour { name: name.into(), breaker, early_at }
+        // A window by time looks no closer than at a tenth of itself, and a window by calls at each.
+        let calm_for = match settings.window {
+            Window::Time(_) => Micros(settings.window.width()).min(CALM_MAX),
+            Window::Calls(_) => Micros::ZERO,
+        };
+        Behaviour { name: name.into(), breaker, early_at, calm_for }
     }
 
     /// What it is called.

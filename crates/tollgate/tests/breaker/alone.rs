@@ -5,7 +5,7 @@ use std::time::Duration;
 use testkit::{ChaosProxy, RedisServer};
 use tollgate::core::breaker::State;
 
-use crate::stand::{call, fail_until_refused, on, settings, until, until_state};
+use crate::stand::{call, fail_until_refused, on, reach, settings, until, until_state};
 
 #[tokio::test]
 async fn where_there_never_was_a_redis_it_breaks_all_the_same() {
@@ -25,8 +25,7 @@ async fn a_first_answer_that_comes_late_is_heard_though_nobody_waits_for_it() {
     let server = RedisServer::start().await;
     let proxy = ChaosProxy::start(server.address()).await;
     let instance = on(&proxy.url(), &testkit::unique_prefix(), settings());
-    let warm = instance.handle(b"another").expect("room");
-    until("Redis is reached", || async { call(&warm, true).await && warm.is_shared() }).await;
+    reach(&instance).await;
     proxy.delay_replies(Duration::from_millis(60));
     let payments = instance.handle(b"pay").expect("room");
     // Says nothing about the other side, so there is nothing to tell the fleet either.

@@ -6,7 +6,9 @@ use testkit::RedisServer;
 use tollgate::breaker::{Decree, OverrideError};
 use tollgate::core::breaker::{Mode, State};
 
-use crate::stand::{call, fail_until_refused, fleet, on, settings, until, until_fleet_is, until_state};
+use crate::stand::{
+    call, fail_until_refused, fleet, on, reach, settings, until, until_fleet_is, until_state,
+};
 
 #[tokio::test]
 async fn while_closed_or_open_a_call_costs_no_round_trip() {
@@ -87,6 +89,7 @@ async fn an_instance_that_is_new_finds_it_open() {
     until_fleet_is(&server, State::Open).await;
     drop((first, payments));
     let second = on(&server.url(), &prefix, settings);
+    reach(&second).await;
     let payments = second.handle(b"payments").expect("there is room");
     assert!(!call(&payments, true).await, "its very first call is refused");
 }
@@ -111,4 +114,18 @@ async fn what_a_person_decides_holds_on_every_instance_until_it_is_lifted() {
     let long = Decree { reason: "x".repeat(257), ..decree(Mode::ForcedOpen) };
     let refused = fleet[0].0.overrule(b"payments", long).await.expect_err("it is too long");
     assert!(matches!(refused, OverrideError::Field { field: "reason", .. }), "{refused}");
+}
+
+/// Nobody may publish or subscribe: what has changed is found out by asking.
+#[tokio::test]
+async fn who_hears_no_push_finds_out_by_asking_while_closed_and_while_open() {
+    let user = "user default on nopass ~* resetchannels +@all";
+    let server = RedisServer::builder().acl_line(user).start().await;
+    let fleet = fleet(&server, 2, settings()).await;
+    let keep_for = Duration::from_mins(1);
+    let decree = Decree { mode: Mode::ForcedOpen, keep_for, reason: "a drill".into(), who: "ann".into() };
+    fleet[0].0.overrule(b"payments", decree).await.expect("it answers");
+    until("it is refused", || async { !call(&fleet[1].1, true).await }).await;
+    fleet[0].0.lift(b"payments").await.expect("it answers");
+    until("it is not refused", || async { call(&fleet[1].1, true).await }).await;
 }

@@ -6,7 +6,7 @@ use testkit::RedisServer;
 use tollgate::breaker::{BREAKERS_MAX, NoBreaker, NoPermit, Refused};
 use tollgate::core::breaker::State;
 
-use crate::stand::{fail_until_refused, fleet, on, probe, settings, until, until_fleet_is};
+use crate::stand::{fail_until_refused, fleet, on, probe, reach, settings, until, until_fleet_is};
 
 #[tokio::test]
 async fn by_four_calls_it_trips_probes_and_closes() {
@@ -68,6 +68,7 @@ async fn the_first_look_at_a_name_asks_the_fleet() {
     fail_until_refused(&first.handle(b"payments").expect("there is room")).await;
     until_fleet_is(&server, State::Open).await;
     let second = on(&server.url(), &prefix, settings);
+    reach(&second).await;
     assert_eq!(second.state(b"payments").await, Ok(State::Open));
 }
 
@@ -83,14 +84,16 @@ async fn a_name_that_cannot_be_is_said_to_be_one() {
 #[tokio::test]
 async fn a_probe_cancelled_when_told_to_is_heard_in_time() {
     let server = RedisServer::start().await;
-    let fleet = fleet(&server, 1, settings()).await;
+    let mut settings = settings();
+    settings.probe_for = tollgate::Micros::from_secs(2);
+    let fleet = fleet(&server, 1, settings).await;
     let (_, payments) = &fleet[0];
     fail_until_refused(payments).await;
     until_fleet_is(&server, State::Open).await;
     let permit = probe(payments).await;
     until_fleet_is(&server, State::HalfOpen).await;
     let left = permit.lease_left().expect("it is a probe");
-    assert!(left > Duration::from_millis(300), "most of its 500 ms are its own: {left:?}");
+    assert!(left > Duration::from_secs(1), "most of its two seconds are its own: {left:?}");
     tokio::time::sleep(left).await;
     permit.failure();
     until_fleet_is(&server, State::Open).await;

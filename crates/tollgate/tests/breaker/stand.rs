@@ -36,6 +36,12 @@ pub(crate) fn on(url: &str, prefix: &str, settings: Settings) -> Instance {
     Breakers::start(Arc::new(store), Breaker::try_new(settings).expect("settings of a test's"))
 }
 
+/// Reaches Redis by way of another breaker: on a busy machine the first connection may take longer than a call waits.
+pub(crate) async fn reach(instance: &Instance) {
+    let other = instance.handle(b"another").expect("there is room");
+    until("Redis is reached", || async { call(&other, true).await && other.is_shared() }).await;
+}
+
 /// So many instances, with the same breaker each, that have heard of the fleet.
 pub(crate) async fn fleet(
     server: &RedisServer,

@@ -36,8 +36,13 @@ async fn all_know_of_a_trip_within_a_quarter_of_a_second() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_hears_no_push_finds_out_by_itself() {
+    for _ in 0..2 {
+        if spreading(Push::Lost, 5).await <= KNOWN_WITHIN_US {
+            return;
+        }
+    }
     let p99 = spreading(Push::Lost, 5).await;
-    assert!(p99 <= 4 * KNOWN_WITHIN_US, "p99 {p99} us");
+    assert!(p99 <= KNOWN_WITHIN_US, "p99 {p99} us");
 }
 
 /// Trips so many times; the 99th percentile of how long others did not know, in microseconds.
@@ -82,6 +87,8 @@ pub(crate) async fn spreading(push: Push, rounds: u32) -> u64 {
         call.2
     );
     if push == Push::Heard {
+        // The next flush would come after up to a tenth of a second.
+        assert!(call.0 < 30_000, "a call that trips is told of at once: {} us", call.0);
         println!("{}", histogram(&since_trip));
     }
     p99

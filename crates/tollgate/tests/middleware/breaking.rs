@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +12,11 @@ use tollgate::breaker::Refused;
 use tollgate::clock::Clock;
 use tollgate::core::breaker::{Permille, Settings, State};
 use tollgate::middleware::{
-    BoxError, BreakerLayer, ByResult, ByStatus, Counted, Ending, FromBytes, Ignoring, LeaseEnded,
+    BoxError, BreakerLayer, ByResult, ByStatus, Counted, Ending, FromBytes, Ignoring,
 };
 use tower::{Layer as _, Service, ServiceExt as _};
 
-use crate::broken::{Do, Stand, obedient, settings, short_leases};
+use crate::broken::{Do, Stand, obedient, settings, short_leases, until_asked};
 use crate::layers::Strict;
 
 pub(crate) async fn call<S, Q>(service: &mut S, what: Q) -> Result<S::Response, S::Error>
@@ -115,77 +115,6 @@ async fn whoever_says_when_to_come_again_is_left_alone_until_then() {
 }
 
 #[tokio::test]
-async fn a_probe_is_cancelled_in_time_and_has_failed() {
-    let stand = Stand::start(short_leases()).await;
-    let layer = BreakerLayer::named(&stand.breakers, b"pay").expect("there is room");
-    let mut service = layer.layer(obedient());
-    stand.half_open().await;
-    let is_dropped = Arc::new(AtomicBool::new(false));
-    let error = call(&mut service, Do::Hang(Arc::clone(&is_dropped))).await.expect_err("it took too long");
-    assert!(error.downcast_ref::<LeaseEnded>().is_some(), "{error}");
-    assert!(is_dropped.load(Ordering::SeqCst), "it goes on no longer");
-    stand.until_state(State::Open).await;
-    assert_eq!(stand.leases().await, 0);
-}
-
-#[tokio::test]
-async fn one_that_is_no_probe_takes_as_long_as_it_takes() {
-    let stand = Stand::start(short_leases()).await;
-    let layer = BreakerLayer::named(&stand.breakers, b"pay").expect("there is room");
-    let mut service = layer.layer(obedient());
-    let hang = call(&mut service, Do::Hang(Arc::default()));
-    let came = tokio::time::timeout(Duration::from_millis(700), hang).await;
-    assert!(came.is_err(), "nobody has cancelled it: {came:?}");
-}
-
-#[tokio::test]
-async fn a_probe_that_ends_well_counts_and_one_that_fails_opens() {
-    let stand = Stand::start(Settings { successes_to_close: 1, ramp: vec![], ..settings() }).await;
-    let layer = BreakerLayer::named(&stand.breakers, b"pay").expect("there is room");
-    let mut service = layer.layer(obedient());
-    stand.half_open().await;
-    call(&mut service, Do::Answer(404)).await.expect("it answers");
-    stand.until_state(State::Closed).await;
-    stand.half_open().await;
-    call(&mut service, Do::Answer(500)).await.expect("it answers");
-    stand.until_state(State::Open).await;
-}
-
-/// The leases last a minute: what is free before then was given back.
-#[tokio::test]
-async fn what_says_nothing_gives_its_lease_back_at_once() {
-    let stand = Stand::start(settings()).await;
-    let classify =
-        Ignoring::new(ByStatus::default(), |error: &io::Error| error.kind() == io::ErrorKind::Interrupted);
-    let layer = BreakerLayer::named(&stand.breakers, b"pay").expect("there is room").classify(classify);
-    let mut service = layer.layer(obedient());
-    stand.half_open().await;
-
-    let is_dropped = Arc::new(AtomicBool::new(false));
-    let mut other = service.clone();
-    let what = Do::Hang(Arc::clone(&is_dropped));
-    let hanging = tokio::spawn(async move { call(&mut other, what).await });
-    stand.until_leases(1).await;
-    hanging.abort();
-    assert!(hanging.await.expect_err("it was dropped").is_cancelled());
-    stand.until_leases(0).await;
-
-    let mut other = service.clone();
-    let panics = tokio::spawn(async move { call(&mut other, Do::Panic).await });
-    assert!(panics.await.expect_err("as it was told").is_panic());
-    stand.until_leases(0).await;
-
-    call(&mut service, Do::Fail(io::ErrorKind::Interrupted)).await.expect_err("as it was told");
-    stand.until_leases(0).await;
-    assert_eq!(stand.state().await, "half-open", "none of it has decided anything");
-    // That the lease was there at all.
-    let mut other = service.clone();
-    let hanging = tokio::spawn(async move { call(&mut other, Do::Hang(Arc::default())).await });
-    stand.until_leases(1).await;
-    hanging.abort();
-}
-
-#[tokio::test]
 async fn the_service_that_was_ready_is_the_one_that_is_called_and_not_while_open() {
     let stand = Stand::start(settings()).await;
     let strict = Strict::default();
@@ -264,12 +193,18 @@ async fn a_service_says_that_it_is_broken_in_the_callers_own_words() {
     assert!(pushback > 50_000 && pushback <= 60_001, "{pushback}");
     assert!(answer.body().is_empty());
 
-    for (request, expected) in [(Request::new(()), (504, None)), (grpc(), (200, Some("4")))] {
-        stand.half_open().await;
-        let Ok(answer) = call(&mut service, request).await;
-        let code = answer.headers().get("grpc-status").map(|code| code.to_str().expect("ASCII"));
-        assert_eq!((answer.status().as_u16(), code), expected);
-        assert!(!answer.headers().contains_key("retry-after"), "{answer:?}");
-        stand.until_state(State::Open).await;
+    let plain = || Request::new(());
+    for (request, expected) in [(&plain as &dyn Fn() -> _, (504, None)), (&grpc, (200, Some("4")))] {
+        let is_refusal = |answer: &Response<Bytes>| {
+            answer.status() == 503 || answer.headers().get("grpc-status").is_some_and(|code| code == "14")
+        };
+        let is_late = |came: &Result<_, _>| came.as_ref().is_ok_and(is_refusal);
+        let probe = || async {
+            let Ok(answer) = until_asked(|| service.clone().oneshot(request()), is_late).await;
+            let code = answer.headers().get("grpc-status").map(|code| code.to_str().expect("ASCII"));
+            assert_eq!((answer.status().as_u16(), code), expected);
+            assert!(!answer.headers().contains_key("retry-after"), "{answer:?}");
+        };
+        stand.probe_until(State::Open, probe).await;
     }
 }

@@ -13,6 +13,9 @@ async fn each_host_has_a_breaker_of_its_own() {
     let stand = Stand::start(settings()).await;
     let mut service = BreakerLayer::by_host(&stand.breakers).layer(Strict::default());
     let to = |uri: &str| Request::builder().uri(uri).body(()).expect("a request");
+    for id in ["a.example", "b.example", "-"] {
+        stand.is_heard(id).await;
+    }
     for uri in ["http://a.example/", "http://A.example:80/x", "http://b.example/", "/x"] {
         call(&mut service, to(uri)).await.expect("it answers");
     }
@@ -34,6 +37,7 @@ async fn a_name_is_given_by_a_closure_and_what_has_none_is_called_all_the_same()
         _ => Some("x".repeat(2000).into()),
     });
     let mut service = layer.layer(obedient());
+    stand.is_heard("404").await;
     stand.open("pay").await;
     refused(&call(&mut service, Do::Answer(200)).await.expect_err("it is open"));
     call(&mut service, Do::Answer(404)).await.expect("another is not");

@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use testkit::{RedisServer, unique_prefix};
-use tollgate::Micros;
 use tollgate::breaker::{Breakers, Decree};
 use tollgate::clock::Clock;
 use tollgate::core::breaker::{Breaker, Fleet as _, Mode, Permille, Settings, State, Window};
 use tollgate::store::redis::{RedisConfig, RedisStore, RedisUrl};
+use tollgate::{Engine, Micros, Policy};
 use tower::Service;
 
 /// Trips at nothing but a hint: what is counted stays to be read. Leases last until they are given back.
@@ -30,9 +30,9 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// As [`settings`], but a probe has half a second.
+/// As [`settings`], but a probe has a second, the last eighth of which is for telling.
 pub(crate) fn short_leases() -> Settings {
-    Settings { probe_for: Micros::from_millis(500), ..settings() }
+    Settings { probe_for: Micros::SECOND, ..settings() }
 }
 
 /// Breakers of one instance, and the Redis they are on.
@@ -70,9 +70,10 @@ impl Stand {
         .await;
     }
 
-    /// An engine's store on the same Redis.
-    pub(crate) fn store(&self) -> RedisStore {
-        store(&self.server, &self.prefix)
+    /// An engine on the same Redis, for which a busy machine is no outage.
+    pub(crate) fn engine(&self, policy: Policy) -> Engine<RedisStore> {
+        let store = store(&self.server, &self.prefix);
+        Engine::builder(store).policy(policy).deadline(Duration::from_secs(5)).build()
     }
 
     async fn ask(&self, command: &[&str], id: &str, part: &str) -> testkit::Reply {
@@ -114,6 +115,20 @@ impl Stand {
         crate::stand::until(state.name(), || async { self.state().await == state.name() }).await;
     }
 
+    /// Has `pay` probe until what the probe does has brought Redis there. On a busy machine an outcome may come too late, or
+    /// the instance lose touch and probe by itself: one in five must do.
+    pub(crate) async fn probe_until<F: Future<Output = ()>>(&self, state: State, probe: impl Fn() -> F) {
+        for _ in 0..5 {
+            self.half_open().await;
+            probe().await;
+            let is_there = self.until_state(state);
+            if tokio::time::timeout(Duration::from_secs(1), is_there).await.is_ok() {
+                return;
+            }
+        }
+        panic!("no probe has brought it there: {}", self.state().await);
+    }
+
     /// Opens a breaker for a minute.
     pub(crate) async fn open(&self, id: &str) {
         let decree = Decree {
@@ -137,6 +152,24 @@ fn store(server: &RedisServer, prefix: &str) -> RedisStore {
     let mut config = RedisConfig::new(RedisUrl::parse(&server.url()).expect("a URL of testkit's"));
     prefix.clone_into(&mut config.key_prefix);
     RedisStore::new(config).expect("no TLS to go wrong")
+}
+
+/// Calls until it is answered by anybody but a breaker that could not be asked in time, as on a busy machine; for
+/// half a minute at most.
+pub(crate) async fn until_asked<T, F: Future<Output = T>>(
+    call: impl Fn() -> F,
+    is_late: impl Fn(&T) -> bool,
+) -> T {
+    let asking = async {
+        loop {
+            let answer = call().await;
+            if !is_late(&answer) {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), asking).await.expect("it is asked some time")
 }
 
 /// What a service is to do with a call.

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
@@ -11,10 +12,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Full};
 use tokio::net::TcpListener;
+use tollgate::Micros;
 use tollgate::breaker::Refused;
 use tollgate::core::breaker::{Settings, State};
 use tollgate::middleware::BoxError;
-use tollgate::{Engine, Micros};
 use tonic::Code;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};
@@ -72,6 +73,7 @@ async fn a_hyper_client_leaves_a_host_alone_that_fails() {
     let get = || Request::get(format!("http://{address}/")).body(Empty::new()).expect("a request");
     break_it(&mut client, get, Response::status).await;
     assert_eq!(asked.load(Ordering::SeqCst), 5);
+    stand.is_heard("127.0.0.1:1").await;
     // Nobody listens there: that is a failure, too, and another host's.
     let nowhere = || Request::get("http://127.0.0.1:1/").body(Empty::new()).expect("a request");
     let Err(error) = client.ready().await.expect("it is ready").call(nowhere()).await else { panic!("who?") };
@@ -153,7 +155,7 @@ async fn an_axum_service_says_at_once_that_it_is_broken_and_spends_nobodys_limit
         Settings { open_for: Micros::from_millis(300), successes_to_close: 1, ramp: vec![], ..five() };
     let stand = Stand::start(settings).await;
     stand.is_heard("orders").await;
-    let engine = Engine::builder(stand.store()).policy(example_guard_axum::policy().expect("one")).build();
+    let engine = stand.engine(example_guard_axum::policy().expect("a policy"));
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let breakers = Arc::clone(&stand.breakers);
@@ -183,9 +185,12 @@ async fn an_axum_service_says_at_once_that_it_is_broken_and_spends_nobodys_limit
     set(200).await;
     let handle = stand.breakers.handle(b"orders").expect("there is room");
     let mut spent = 6;
-    while handle.state() != State::Closed {
-        spent += u32::from(connection.get(&[]).await.status == 200);
-    }
+    let closing = async {
+        while handle.state() != State::Closed {
+            spent += u32::from(connection.get(&[]).await.status == 200);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), closing).await.expect("it closes");
     let well = connection.get(&[]).await;
     let left = format!("\"api\";r={};", 100 - spent - 1);
     assert!(well.header("ratelimit").is_some_and(|said| said.starts_with(&left)), "{well:?} {left}");

@@ -148,3 +148,27 @@ fn a_full_half_open_is_not_asked_again_at_once() {
     assert_eq!(belief.stance(NOW), Stance::HalfOpen);
     assert_eq!(belief.way(NOW + Micros::from_millis(20)), Way::Ask);
 }
+
+#[test]
+fn calls_that_went_well_may_wait_only_where_nothing_hangs_on_them() {
+    let young = Micros::from_millis(1_499);
+    let old = NOW + Micros::from_millis(1_500);
+    let mut belief = belief();
+    assert!(!belief.is_calm(NOW), "the fleet was never heard of");
+    let _ = hear(&mut belief, 7, Stance::Closed, NOW);
+    assert!(!belief.is_calm(NOW + young), "who is there is found out now");
+    let _ = hear(&mut belief, 7, Stance::Closed, NOW + young);
+    assert!(belief.is_calm(old), "heard of once more it is no younger");
+    belief.lose_touch();
+    assert!(!belief.is_calm(old), "the fleet is to be found again");
+    let _ = hear(&mut belief, 7, Stance::Closed, old);
+    let _ = fail(&mut belief, 2, old);
+    assert!(!belief.is_calm(old), "it is in trouble");
+    let _ = belief.next_report(5);
+    assert!(belief.is_calm(old));
+    let _ = fail(&mut belief, 3, old);
+    let _ = belief.next_report(5);
+    assert!(!belief.is_calm(old), "it has tripped by itself");
+    let _ = hear(&mut belief, 8, Stance::Ramping { elapsed: SECOND }, old);
+    assert!(!belief.is_calm(old + SECOND + SECOND), "a ramp is watched closely");
+}

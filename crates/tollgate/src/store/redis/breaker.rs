@@ -79,6 +79,10 @@ impl Fleet for RedisStore {
         // Heartbeats see to it too, but who has breakers alone makes none.
         self.keep_listening();
     }
+
+    fn is_listening(&self) -> bool {
+        self.hearing.is_listening()
+    }
 }
 
 fn kind(event: &Event) -> &'static str {

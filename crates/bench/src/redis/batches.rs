@@ -19,7 +19,7 @@ use tollgate_core::key::{Key, Scope};
 use tollgate_core::store::Store;
 
 use crate::measure::median;
-use crate::redis::{RECORD, in_scripts};
+use crate::scripts::{RECORD, in_scripts};
 
 const TOGETHER: usize = 64;
 const ROUNDS: usize = 15;
@@ -27,12 +27,9 @@ const CHECKS: u32 = 25_600;
 const LATENCY_CHECKS: usize = 5_000;
 
 /// Runs all of it.
-pub(crate) fn run() -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        cost().await?;
-        idle().await
-    })
+pub(super) async fn run() -> Result<()> {
+    cost().await?;
+    idle().await
 }
 
 async fn cost() -> Result<()> {
