@@ -10,7 +10,7 @@ use super::matrix::Figure;
 use super::page::{Page, SIZING, short, spaced};
 use super::place::Kind;
 use super::tier::Tier;
-use super::work::Work;
+use super::work::{DRAINED_KEYS, Work};
 
 /// How busy a core may be before a fleet is too small: the rest is for bursts, and for what a failover leaves to others.
 const BUSY: f64 = 0.6;
@@ -66,6 +66,7 @@ const CASES: [Case; 6] = [
 /// Prints the tables.
 pub(super) fn run(page: &Page, figures: &Figures) -> Result<()> {
     page.put_on(SIZING, "inputs", &inputs(figures)?)?;
+    page.put_on(SIZING, "example", &example(figures)?)?;
     page.put_on(SIZING, "fleet", &fleet(figures)?)?;
     page.put_on(SIZING, "memory", &memory(figures)?)
 }
@@ -85,14 +86,47 @@ fn inputs(figures: &Figures) -> Result<String> {
         line("e", short(row.micros) + " µs", &format!("the engine, {name}"))?;
     }
     for Case { name, work, calling, .. } in &CASES {
-        let row = figures.row(*work, Kind::Single, *calling)?;
-        if matches!(work, Work::Unique | Work::Zipf) {
-            line("s", short(row.calls), &format!("of the checks reach Redis, {name}"))?;
+        if is_shared(*work) {
+            let share = figures.row(*work, Kind::Single, *calling)?.calls.min(1.0);
+            line("s", short(share), &format!("of the checks reach Redis, {name}"))?;
         }
     }
     line("d", short(door(figures)?) + " µs", "the RESP door, 8 commands in a pipeline")?;
     line("", format!("{:.0} bytes", figures.key_bytes), "a `token_bucket`, packed, in Redis")?;
     Ok(table)
+}
+
+/// One row of the fleet, step by step.
+fn example(figures: &Figures) -> Result<String> {
+    const RATE: f64 = 1e6;
+    let Figure { calls, .. } = figures.row(Work::Zipf, Kind::Single, Tier::DenyCache)?;
+    let Figure { micros, process, .. } = figures.row(Work::Zipf, Kind::Single, Tier::Shipped)?;
+    let (share, alone, door) = (calls.min(1.0), figures.alone.0, door(figures)?);
+    let (redis, engine) = (RATE * share * alone / 1e6, RATE * (micros + door) / 1e6);
+    let together = RATE * process / 1e6;
+    Ok(format!(
+        "An example: Zipf, as shipped, a million checks a second. 1 000 000 × {} = {} calls reach Redis. If each travels alone they \
+         take {} µs each, {} s of processor time in every second; divided by {BUSY}, {} cores, and each is a shard. If they all \
+         travel together a check takes {} µs, whether it calls or not: {} s, {} shards. The instances take {} + {} µs for each check: \
+         {} s, {} cores.",
+        short(share),
+        spaced(RATE * share),
+        short(alone),
+        short(redis),
+        spaced((redis / BUSY).ceil()),
+        short(*process),
+        short(together),
+        spaced((together / BUSY).ceil()),
+        short(*micros),
+        short(door),
+        short(engine),
+        spaced((engine / BUSY).ceil())
+    ))
+}
+
+/// Whether it is spread over all shards.
+fn is_shared(work: Work) -> bool {
+    matches!(work, Work::Unique | Work::Zipf)
 }
 
 /// What the door itself takes.
@@ -110,21 +144,22 @@ fn fleet(figures: &Figures) -> Result<String> {
         for rate in RATES {
             let cores = (rate * (row.micros + door(figures)?) / 1e6 / BUSY).ceil();
             let instances = (cores / CORES).ceil();
-            // What a tier lets through is a share of the checks, or so many a second of each instance.
+            // What a tier lets through: a share of the checks, or so many a second of each instance.
+            let share = calling.calls.min(1.0);
             let calls = match work {
-                Work::Unique | Work::Zipf => rate * calling.calls,
+                Work::Unique | Work::Zipf => rate * share,
                 Work::Hot if *tier == Tier::Shipped => rate,
-                Work::Hot | Work::Drained => (calling.calls * calling.per_second).max(1.0) * instances,
+                Work::Hot => calling.calls * calling.per_second * instances,
+                // As the deny cache promises.
+                Work::Drained => f64::from(DRAINED_KEYS) * instances,
             };
             let shards = |micros: f64| (calls * micros / 1e6 / BUSY).ceil().max(1.0);
+            let alone = shards(figures.alone.0);
             let (together, alone) = match work {
-                Work::Unique | Work::Zipf => {
-                    (spaced(shards(row.process / calling.calls)), spaced(shards(figures.alone.0)))
-                }
-                Work::Hot if *tier == Tier::Shipped => {
-                    (one(shards(row.process)), one(shards(figures.alone.0)))
-                }
-                Work::Hot | Work::Drained => (one(shards(figures.alone.0)), one(shards(figures.alone.0))),
+                Work::Unique | Work::Zipf => (spaced(shards(row.process / share)), spaced(alone)),
+                Work::Hot if *tier == Tier::Shipped => (one(shards(row.process)), one(alone)),
+                Work::Hot => (one(alone), one(alone)),
+                Work::Drained => (spaced(alone), spaced(alone)),
             };
             writeln!(
                 table,
