@@ -9,6 +9,8 @@ mod alone;
 mod bad;
 #[path = "breakers/fleet.rs"]
 mod fleet;
+#[path = "breakers/inspecting.rs"]
+mod inspecting;
 #[path = "breakers/metrics.rs"]
 mod metrics;
 #[path = "breakers/persons.rs"]

@@ -25,7 +25,7 @@
 -- A half-open record with `since` is ramping: outwardly those are one state. `trouble` says whether anybody may
 -- be in 4 or 5, and `kept` when the keys' lives were last lengthened: while all is well, neither is touched. `failures`,
 -- `well` and `slow` are the sums of the window, the last two only where there is trouble; `counted` counts calls where the
--- window does.
+-- window does, and `counted_by` tells which window that is.
 --
 -- Nearly every event is a report of calls that went well, to a record that is closed and where nobody is in trouble. It
 -- can trip nothing, so little is read for it and less written: see report_calmly.
@@ -41,7 +41,7 @@ local function breaker()
   local OUTCOMES = { [''] = 'ok', f = 'failed', s = 'slow' }
   local STATES = { [0] = 'closed', 'open', 'half-open', 'half-open' }
   local FIELDS = { 'failures', 'well', 'slow', 'successes', 'opened_at', 'epoch', 'since', 'until', 'trips', 'seen',
-    'counted', 'override', 'override_until', 'trouble', 'kept' }
+    'counted', 'counted_by', 'override', 'override_until', 'trouble', 'kept' }
   local SETTINGS = { 'failures', 'failure_ratio', 'slow_ratio', 'by_calls', 'reach', 'width', 'minimum_calls',
     'quorum', 'open_for', 'open_max', 'jitter', 'decay_every', 'hint_max', 'probes', 'probe_for',
     'successes_to_close', 'ramp_step', 'steps' }
@@ -62,6 +62,8 @@ local function breaker()
     settings = { ramp = {} }
     for i, name in ipairs(SETTINGS) do settings[name] = values[i] end
     for step = 1, settings.steps do settings.ramp[step] = values[#SETTINGS + step] end
+    -- Tells its window from every other.
+    settings.mark = 2 * settings.reach + settings.by_calls
     packed = argument
   end
 
@@ -93,6 +95,18 @@ local function breaker()
     end
   end
 
+  local function clear_window()
+    redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+    it.failures, it.well, it.slow, it.trouble = 0, 0, 0, 0
+  end
+
+  -- Begins to count anew where another window has counted so far, as after a reload.
+  local function count_by()
+    if it.counted_by == settings.mark then return end
+    it.counted_by = settings.mark
+    clear_window()
+  end
+
   -- A clock that is behind by up to a second is waited for; one that was set back is followed.
   local function read_clock()
     local behind = it.seen - now
@@ -105,10 +119,7 @@ local function breaker()
       for i = 1, #leases, 2 do
         redis.call('ZADD', KEYS[6], text(max(tonumber(leases[i + 1]) - behind, 0)), leases[i])
       end
-      if settings.by_calls == 0 then
-        redis.call('DEL', KEYS[2], KEYS[3], KEYS[4], KEYS[5])
-        it.failures, it.well, it.slow, it.trouble = 0, 0, 0, 0
-      end
+      if settings.by_calls == 0 then clear_window() end
     elseif behind > 0 then
       now = it.seen
     end
@@ -143,9 +154,6 @@ local function breaker()
       end
     end
     table.sort(buckets, function(one, other) return one.at < other.at end)
-    -- What stands beyond where the window does was counted by another one, and would never come to its end.
-    local here = settings.by_calls == 1 and it.counted or floor(now / settings.width)
-    while #buckets > 0 and buckets[#buckets].at > here do drop(table.remove(buckets), sum) end
     return buckets, sum
   end
 
@@ -156,8 +164,7 @@ local function breaker()
   -- Of those with calls in the window: how many are there (3), in trouble (4), or fail (5).
   local function muster(which)
     if which > 3 and it.trouble == 0 then return 0 end
-    -- Beyond where the window stands are those that were heard by another one, before the settings were changed.
-    return redis.call('ZCOUNT', KEYS[which], '(' .. text(position() - settings.reach), text(position()))
+    return redis.call('ZCOUNT', KEYS[which], '(' .. text(position() - settings.reach), '+inf')
   end
 
   -- How long a key lives from now on. Lengthened only now and then, so with what may pass meanwhile; and none
@@ -436,10 +443,12 @@ local function breaker()
   -- A report that can trip nothing. Nothing is done where it is not certain to be one.
   local function report_calmly(who, epoch, ok, failed, slow, health, hint)
     if health ~= '0' or hint ~= '0' or settings.by_calls == 1 then return nil end
-    local values = redis.call('HMGET', KEYS[1], 'state', 'epoch', 'override', 'trouble', 'seen', 'kept', 'failures')
+    local values = redis.call('HMGET', KEYS[1], 'state', 'epoch', 'override', 'trouble', 'seen', 'kept', 'failures',
+      'counted_by')
     if values[1] ~= 'closed' or values[2] ~= epoch or values[3] ~= '0' or values[4] ~= '0' then return nil end
     local seen, kept, failures = tonumber(values[5] or ''), tonumber(values[6] or ''), tonumber(values[7] or '')
     if not (seen and kept and failures) or seen - now > SECOND then return nil end
+    if tonumber(values[8] or '') ~= settings.mark then return nil end
     now = max(now, seen)
     if now - kept >= keep_ms * 125 then return nil end
     it = { epoch = tonumber(epoch), failures = failures, well = 0, slow = 0, override = 0, trouble = 0 }
@@ -467,6 +476,7 @@ local function breaker()
     if reply then return reply end
     read_record()
     read_clock()
+    count_by()
     elapse()
     local answer, answer_span = EVENTS[ARGV[1]](unpack(ARGV, 8))
     local left = it.override > 0 and max(it.override_until - now, 0) or 0

@@ -27,6 +27,8 @@ mod example_tonic;
 mod breaking;
 #[path = "middleware/breaking_bodies.rs"]
 mod breaking_bodies;
+#[path = "middleware/breaking_probes.rs"]
+mod breaking_probes;
 #[path = "middleware/breaking_which.rs"]
 mod breaking_which;
 #[path = "middleware/broken.rs"]

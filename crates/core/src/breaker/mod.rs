@@ -76,6 +76,7 @@ impl Breaker {
     /// lengthened if the event opens it.
     pub fn step(&self, record: &mut Record, event: &Event, now: Micros, dice: Permille) -> Step {
         let now = record.read_clock(&self.settings, now);
+        record.count_by(self.settings.window);
         let mut stepping = Stepping { settings: &self.settings, record, now, dice, transitions: Vec::new() };
         stepping.elapse();
         let answer = match event {

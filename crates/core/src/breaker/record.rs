@@ -161,6 +161,16 @@ impl Record {
         now
     }
 
+    /// Begins to count anew where another window has counted so far, as after a reload: places in one mean nothing in
+    /// the other, and would stay there for ever.
+    pub(super) fn count_by(&mut self, window: Window) {
+        if self.window.counted_by != window.mark() {
+            self.window.counted_by = window.mark();
+            self.window.buckets.clear();
+            self.reporters.clear();
+        }
+    }
+
     fn shift(&mut self, back: Micros) {
         self.phase = match self.phase {
             Phase::Closed { since } => Phase::Closed { since: since - back },

@@ -1,7 +1,7 @@
 //! When a breaker trips, for how long, and how its ramp climbs: arithmetic alone.
 
 use super::event::Cause;
-use super::record::{Health, Phase, Record, Reporter};
+use super::record::{Health, Phase, Record};
 use super::settings::{Permille, Settings, Window};
 use super::window::Counts;
 use crate::units::Micros;
@@ -58,9 +58,7 @@ impl Settings {
     pub(super) fn roll_call(&self, record: &Record, now: Micros) -> (u64, u64, u64) {
         let at = record.window.position(self.window, now);
         let reach = self.window.reach();
-        // Beyond where the window stands are those that were heard by another one.
-        let is_present = |one: &&Reporter| one.at <= at && one.at.saturating_add(reach) > at;
-        let present = record.reporters.values().filter(is_present);
+        let present = record.reporters.values().filter(|one| one.at.saturating_add(reach) > at);
         present.fold((0, 0, 0), |(all, troubled, failing), reporter| {
             let is_at_least = |health| u64::from(reporter.health >= health);
             (

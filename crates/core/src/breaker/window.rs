@@ -56,8 +56,10 @@ pub struct Bucket {
 pub struct Buckets {
     /// At most eleven.
     pub buckets: Vec<Bucket>,
-    /// Calls ever counted.
+    /// Calls ever counted, where the window is of calls.
     pub counted: u64,
+    /// Which window counts, as [`Window::mark`] has it.
+    pub counted_by: u64,
 }
 
 impl Window {
@@ -67,6 +69,11 @@ impl Window {
             Window::Time(span) => span.0.div_ceil(BUCKETS),
             Window::Calls(calls) => u64::from(calls).div_ceil(BUCKETS),
         }
+    }
+
+    /// Tells it from every other window: twice its reach, and one more if it is of calls.
+    pub fn mark(self) -> u64 {
+        self.reach().saturating_mul(2).saturating_add(u64::from(matches!(self, Window::Calls(_))))
     }
 
     /// How far it looks back: in microseconds, or in calls.
@@ -90,7 +97,6 @@ impl Buckets {
     /// Counts what ended by `now`.
     pub(super) fn add(&mut self, window: Window, now: Micros, counts: Counts) {
         let width = window.width();
-        self.disown(window, now);
         let at = match window {
             Window::Time(_) => now.0.checked_div(width).unwrap_or(0),
             Window::Calls(_) => match self.buckets.last() {
@@ -106,23 +112,14 @@ impl Buckets {
                 self.buckets.push(bucket);
             }
         }
-        self.counted = self.counted.saturating_add(counts.calls()).min(EXACT_MAX);
+        if let Window::Calls(_) = window {
+            self.counted = self.counted.saturating_add(counts.calls()).min(EXACT_MAX);
+        }
         self.forget(window, now);
-    }
-
-    /// Forgets what stands beyond where the window does: it was counted by another one, before the settings were
-    /// changed, and would never come to its end. What stands before it ends as it would have.
-    fn disown(&mut self, window: Window, now: Micros) {
-        let here = match window {
-            Window::Time(_) => now.0.checked_div(window.width()).unwrap_or(0),
-            Window::Calls(_) => self.counted,
-        };
-        self.buckets.retain(|bucket| bucket.at <= here);
     }
 
     /// Forgets what the window no longer looks back to.
     pub(super) fn forget(&mut self, window: Window, now: Micros) {
-        self.disown(window, now);
         match window {
             Window::Time(_) => {
                 let current = now.0.checked_div(window.width()).unwrap_or(0);

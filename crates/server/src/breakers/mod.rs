@@ -14,8 +14,7 @@ mod words;
 
 pub(crate) use policy::{BreakerPolicy, KINDS_MAX, Kind};
 pub(crate) use read::{LIST, list_limit, report_within_ms, retry_after_ms};
-pub(crate) use service::{Figures, LIST_MAX, Service};
-pub(crate) use token::Token;
+pub(crate) use service::{Figures, Service};
 pub(crate) use words::{
     Acquired, BreakerError, Granted, Late, Listed, Outcome, Override, Report, Reported, Seen,
 };

@@ -185,7 +185,7 @@ impl From<NoBreaker> for BreakerError {
 impl From<OverrideError> for BreakerError {
     fn from(error: OverrideError) -> BreakerError {
         match error {
-            OverrideError::Field { field: "keep_for", what } => BreakerError::Field { field: "ttl", what },
+            OverrideError::Field { field: "keep_for", what } => BreakerError::Field { field: "ttl_ms", what },
             OverrideError::Field { field, what } => BreakerError::Field { field, what },
             OverrideError::NoBreaker(why) => why.into(),
             OverrideError::Store(error) => BreakerError::Store(error),

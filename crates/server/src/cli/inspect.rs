@@ -1,4 +1,4 @@
-//! `tollgate inspect`: any bucket, in words. State is binary; this is how people read it.
+//! `tollgate inspect`: any bucket and any breaker, in words. State is binary; this is how people read it.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -8,8 +8,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use tollgate::Micros;
 use tollgate::core::algorithm::token_bucket::State;
-use tollgate::store::redis::{Content, Inspected, RedisStore};
+use tollgate::store::redis::{Content, Inspected, InspectedBreaker, RedisStore};
 
+use super::breaker;
 use crate::config::{Config, Overrides};
 
 const AFTER_HELP: &str = "\
@@ -17,14 +18,16 @@ Examples:
   tollgate inspect user_123 --redis redis://127.0.0.1:6379     every limit that user has spent from
   tollgate inspect 'tg:1p:{user_123}:login:0:sliding_log'      one key, by its full name
   tollgate inspect user_123 --raw                              with the bytes, as Redis has them
+  tollgate inspect payments                                    the fleet's breaker of that id, and its last changes
 
 Reads only. Looking a subject up walks the whole database with SCAN.";
 
-/// Shows what is remembered about a key: rule or inline limit, what is left, TTL, when it is whole.
+/// Shows what is remembered about a key: rule or inline limit, what is left, TTL, when it is whole. Or how a breaker
+/// stands, why and since when.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Inspect {
-    /// Whose limits: a key as callers give it, or a full Redis key.
+    /// Whose limits, or which breaker: a key or an id as callers give it, or a full Redis key.
     #[arg(value_name = "KEY")]
     key: String,
 
@@ -55,10 +58,10 @@ impl Inspect {
         };
         let place = redis.url.to_string();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let found = runtime
+        let (found, breaker) = runtime
             .block_on(look(RedisStore::new(redis)?, &key))
             .with_context(|| format!("cannot read {place}"))?;
-        if found.is_empty() {
+        if found.is_empty() && breaker.is_none() {
             bail!(
                 "nothing is remembered about \"{key}\" in {place}: all its limits are whole, or it is another prefix's"
             );
@@ -67,20 +70,30 @@ impl Inspect {
         for inspected in &found {
             if json { in_json(inspected, raw, &mut out) } else { in_words(inspected, raw, &mut out) }
         }
+        if let Some(found) = &breaker {
+            if json { breaker::in_json(found, &mut out) } else { breaker::in_words(found, &mut out) }
+        }
         io::stdout().write_all(out.as_bytes()).context("cannot write")
     }
 }
 
-async fn look(store: RedisStore, key: &str) -> Result<Vec<Inspected>, anyhow::Error> {
-    let names = match store.inspect(key).await? {
-        Some(found) => return Ok(vec![found]),
-        None => store.keys_of(key.as_bytes()).await?,
-    };
+/// Everything a subject has, and the breaker of that id.
+async fn look(
+    store: RedisStore,
+    key: &str,
+) -> Result<(Vec<Inspected>, Option<InspectedBreaker>), anyhow::Error> {
+    if let Some(found) = store.inspect(key).await? {
+        return Ok((vec![found], None));
+    }
+    if let Some(found) = store.inspect_breaker_key(key).await? {
+        return Ok((Vec::new(), Some(found)));
+    }
+    let names = store.keys_of(key.as_bytes()).await?;
     let mut found = Vec::with_capacity(names.len());
     for name in names {
         found.extend(store.inspect(&name).await?);
     }
-    Ok(found)
+    Ok((found, store.inspect_breaker(key.as_bytes()).await?))
 }
 
 fn in_words(inspected: &Inspected, raw: bool, out: &mut String) {
@@ -162,7 +175,7 @@ fn tokens(units: u64, unit: u64) -> String {
 }
 
 /// An instant, and how long ago that is.
-fn when(at: Micros, now: Micros) -> String {
+pub(super) fn when(at: Micros, now: Micros) -> String {
     let seconds = at.0 / 1_000_000;
     let relative =
         if at > now { format!("in {}", span(at - now)) } else { format!("{} ago", span(now - at)) };
@@ -170,7 +183,7 @@ fn when(at: Micros, now: Micros) -> String {
 }
 
 /// A span in two units at most: `1h 3min`, `4.2s`, `17ms`.
-fn span(span: Micros) -> String {
+pub(super) fn span(span: Micros) -> String {
     let micros = span.0;
     let (seconds, millis) = (micros / 1_000_000, micros / 1_000);
     match seconds {
@@ -224,7 +237,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// What came from a caller, made safe for a terminal.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     text.chars()
         .flat_map(|c| if c.is_control() { c.escape_default().collect::<Vec<_>>() } else { vec![c] })
         .collect()

@@ -1,5 +1,6 @@
 //! The command line: what can be asked of the binary, and what its exit code says.
 
+mod breaker;
 mod check;
 mod inspect;
 mod schema;

@@ -16,8 +16,8 @@ use tollgate::observe::{BreakerChange, BreakerTold, Observer, RecordOf};
 use super::{family, names};
 use crate::breakers::{Figures, Late, Outcome, Service};
 
-/// Outcomes are told ten times a second.
-const LAG_SECONDS: [f64; 11] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0];
+/// Outcomes are told ten times a second, those that went well once a second.
+const LAG_SECONDS: [f64; 11] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5];
 
 /// What came of asking for leave.
 const ANSWERS: [&str; 3] = ["granted", "probe", "refused"];

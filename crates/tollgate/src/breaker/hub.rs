@@ -206,6 +206,7 @@ impl<F: Fleet> Hub<F> {
 
     /// The same for those it cannot wait with.
     async fn flush_due(self: &Arc<Self>) {
+        let _telling = self.telling.lock().await;
         let dirty = std::mem::take(&mut *self.dirty.lock());
         let (now, is_listening) = (self.clock.now(), self.fleet.is_listening());
         let (due, calm): (Vec<_>, Vec<_>) =

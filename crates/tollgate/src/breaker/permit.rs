@@ -145,6 +145,14 @@ impl<F: Fleet> Permit<F> {
         }
     }
 
+    /// Who gave a probe its lease; `None` for any other call.
+    pub fn whose(&self) -> Option<Whose> {
+        match self.leave {
+            Leave::Probe(probe) => Some(probe.whose),
+            Leave::Flow(_) | Leave::Over => None,
+        }
+    }
+
     #[inline]
     fn end(&mut self, outcome: Outcome, hint: Option<Micros>) -> Heard {
         match std::mem::replace(&mut self.leave, Leave::Over) {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use testkit::{ChaosProxy, RedisServer};
-use tollgate::core::breaker::State;
+use tollgate::breaker::Decree;
+use tollgate::core::breaker::{Mode, State};
 
 use crate::stand::{call, fail_until_refused, on, reach, settings, until, until_state};
 
@@ -70,5 +71,26 @@ async fn while_redis_is_away_it_decides_alone_and_then_with_the_fleet_again() {
         fail_until_refused(&here).await;
         fail_until_refused(&there).await;
     }
+    until_state(&here, State::Open).await;
+}
+
+/// What was pushed while nobody could hear it is asked for, though no call is made.
+#[tokio::test]
+async fn what_was_missed_is_asked_for_once_pushes_are_heard_again() {
+    let server = RedisServer::start().await;
+    let proxy = ChaosProxy::start(server.address()).await;
+    let prefix = testkit::unique_prefix();
+    let cut_off = on(&proxy.url(), &prefix, settings());
+    let other = on(&server.url(), &prefix, settings());
+    let here = cut_off.handle(b"pay").expect("room");
+    until("it is heard of", || async { call(&here, true).await && here.is_shared() }).await;
+    cut_off.flush().await;
+    // Nothing is left to be told: whatever it hears from here on, it has asked for because of the gap.
+    proxy.cut();
+    let keep_for = Duration::from_mins(1);
+    let decree = Decree { mode: Mode::ForcedOpen, keep_for, reason: "a drill".into(), who: "ann".into() };
+    other.overrule(b"pay", decree).await.expect("it answers");
+    assert_eq!(here.state(), State::Closed);
+    proxy.pass();
     until_state(&here, State::Open).await;
 }

@@ -41,7 +41,7 @@ pub(crate) struct Seen {
     pub ended: Option<u64>,
     /// When its lease ends, if it is a probe.
     pub lease_ends: Option<u64>,
-    /// Whether the caller was in touch with the fleet.
+    /// Whether the caller was in touch with the fleet; of a probe, whether its lease is the fleet's.
     pub is_shared: bool,
 }
 

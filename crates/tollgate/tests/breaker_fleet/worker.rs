@@ -11,7 +11,7 @@ use testkit::{Child, ClockShim};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tollgate::Micros;
-use tollgate::breaker::{Breakers, Handle, Permit};
+use tollgate::breaker::{Breakers, Handle, Permit, Whose};
 use tollgate::clock;
 use tollgate::core::breaker::{Breaker, Permille, Settings, Window};
 use tollgate::store::redis::{RedisConfig, RedisStore, RedisUrl};
@@ -173,14 +173,12 @@ async fn hear_of_the_fleet(breakers: &Breakers<RedisStore>, payments: &Handle<Re
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    if let Ok(permit) = payments.permit().await {
-        permit.ignore();
-    }
-    for _ in 0..250 {
+    for _ in 0..1000 {
+        payments.learn().await;
         if payments.is_shared() {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -225,10 +223,11 @@ struct Caller {
 impl Caller {
     /// Makes one call, a probe for no longer than its lease.
     async fn call(&mut self, permit: Permit<RedisStore>) {
-        let left = permit.lease_left();
-        let lease_ends =
-            left.map_or("-".to_owned(), |left| (clock::wall() + Micros::from(left)).0.to_string());
-        let words = format!("call {lease_ends} {}\n", self.payments.is_shared());
+        // Order: whoever sleeps between the two says that its lease ends earlier than it does, and not later.
+        let (now, left) = (clock::wall(), permit.lease_left());
+        let lease_ends = left.map_or("-".to_owned(), |left| (now + Micros::from(left)).0.to_string());
+        let is_shared = permit.whose().map_or(self.payments.is_shared(), |whose| whose == Whose::Fleet);
+        let words = format!("call {lease_ends} {is_shared}\n");
         let answer = tokio::time::timeout(left.unwrap_or(CALL_MAX), self.exchange(&words)).await;
         match answer.as_ref().map(|answer| answer.as_deref()) {
             Ok(Ok("well")) => permit.success(),

@@ -89,10 +89,13 @@ impl Stand {
     pub(crate) async fn counted_of(&self, id: &str) -> [u64; 3] {
         self.breakers.flush().await;
         let mut sum = [0; 3];
-        for bucket in self.ask(&["HVALS"], id, "w").await.array() {
-            for (sum, part) in sum.iter_mut().zip(bucket.text().split(' ')) {
-                *sum += part.parse::<u64>().expect("a number");
-            }
+        for pair in self.ask(&["HGETALL"], id, "w").await.array().chunks(2) {
+            let which = match pair[0].text().as_bytes().last() {
+                Some(b'f') => 1,
+                Some(b's') => 2,
+                _ => 0,
+            };
+            sum[which] += pair[1].text().parse::<u64>().expect("a number");
         }
         sum
     }

@@ -368,6 +368,16 @@ async fn inspection(server: &RedisServer, prefix: &str) -> Vec<String> {
             Err(error) => failed.push(format!("inspect {name}: {error}")),
         }
     }
+    let writer = RedisStore::new(config).expect("no TLS to go wrong");
+    let breaker = Breaker::try_new(BreakerSettings::default()).expect("the defaults are fine");
+    writer.step(b"pay", &breaker, &Event::Look, Permille(0)).await.expect("an administrator may");
+    match reader.inspect_breaker(b"pay").await {
+        Ok(found) if found.as_ref().is_some_and(|found| found.changes.is_some()) => {}
+        Ok(Some(_)) => failed.push("the changes of a breaker".to_owned()),
+        other => failed.push(format!("inspect_breaker: {other:?}")),
+    }
+    // For whoever looks at all keys next time.
+    server.command(&["DEL", &format!("{prefix}:cb:{{pay}}:s")]).await;
     failed
 }
 

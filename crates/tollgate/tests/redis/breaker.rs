@@ -215,6 +215,39 @@ async fn a_hint_is_in_the_stream_by_its_name() {
 }
 
 #[tokio::test]
+async fn a_record_is_shown_to_people_and_what_is_not_one_is_said_to_be_none() {
+    let server = RedisServer::start().await;
+    let prefix = unique_prefix();
+    let store = on(&server, &prefix);
+    assert_eq!(store.inspect_breaker(b"pay").await, Ok(None));
+    report(&store, counts(1, 9, 0), Health::Failing).await;
+    let found = store.inspect_breaker(b"pay").await.expect("it is read").expect("it is there");
+    assert_eq!((found.id.as_deref(), found.state.as_deref()), (Some("pay"), Some("open")));
+    assert!(found.numbers["until"] > found.now.0 && found.numbers["opened_at"] <= found.now.0);
+    assert!(found.expires_after.is_some_and(|left| left > Micros::from_secs(300)), "{found:?}");
+    let changes = found.changes.expect("an administrator may read them");
+    assert_eq!((changes[0].1["cause"].as_str(), changes[0].1["to"].as_str()), ("failures", "open"));
+
+    let (mode, keep_for) = (Mode::ForcedClosed, Micros::from_secs(60));
+    step(&store, Event::Override { mode, keep_for, reason: "why".into(), who: "ann".into() }).await;
+    let name = format!("{prefix}:cb:{{pay}}:s");
+    let found = store.inspect_breaker_key(&name).await.expect("it is read").expect("it is there");
+    let (mode, until, reason, who) = found.overridden.expect("it stands");
+    assert_eq!((mode, reason.as_str(), who.as_str()), (Mode::ForcedClosed, "why", "ann"));
+    assert!(until > found.now && until <= found.now + keep_for);
+    for other in
+        ["", "x", "other:cb:{pay}:s", &format!("{prefix}:cb:pay"), &format!("{prefix}:cb:{{nobody}}:s")]
+    {
+        assert_eq!(store.inspect_breaker_key(other).await, Ok(None), "{other}");
+    }
+
+    server.command(&["DEL", &name]).await;
+    server.command(&["SET", &name, "somebody else's"]).await;
+    let found = store.inspect_breaker(b"pay").await.expect("it is read").expect("something is there");
+    assert_eq!((found.state, found.numbers.len()), (None, 0));
+}
+
+#[tokio::test]
 async fn the_stream_is_capped() {
     let (server, prefix) = (RedisServer::start().await, unique_prefix());
     let store = on(&server, &prefix);

@@ -234,7 +234,7 @@ async fn a_person_decides_until_the_time_is_over_or_it_is_lifted() {
     stand.fail("a", 9).await;
     stand.pass(hour);
     assert_eq!(stand.service.state("a").await.unwrap().status.overridden, None);
-    for (ttl, reason, field) in [(Duration::ZERO, "x", "ttl"), (hour, &*"x".repeat(1_000), "reason")] {
+    for (ttl, reason, field) in [(Duration::ZERO, "x", "ttl_ms"), (hour, &*"x".repeat(1_000), "reason")] {
         let decided = Override { reason: reason.to_owned(), ..decided(Mode::ForcedOpen, ttl) };
         let Err(BreakerError::Field { field: blamed, .. }) = stand.service.overrule("a", decided).await
         else {

@@ -1,25 +1,21 @@
 //! `/v1/breakers`: leave to make a call, how it ended, and how breakers stand.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use serde_json::{Value as Json, json};
-use tollgate::core::breaker::{Mode, OVERRIDE_MAX, SPAN_MAX, Stance};
 
 use super::raw::{RawAttributes, Value};
 use super::{HttpDoor, as_json, check_kind, check_origin};
 use crate::breakers::{
-    Acquired, BreakerError, Granted, LIST_MAX, Outcome, Override, Report, Reported, Seen, Token,
+    Acquired, BreakerError, Granted, LIST, Override, Report, Reported, Seen, list_limit, report_within_ms,
+    retry_after_ms,
 };
 use crate::net::peer::Peer;
 use crate::net::problem::Problem;
 use crate::net::{Answer, body, percent};
-
-/// The breakers of one list, unless it asks for more.
-const LIST: usize = 100;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,13 +104,12 @@ async fn acquire(door: &HttpDoor, body: &[u8]) -> Result<Json, Problem> {
             "state": state.name(),
             "token": token.to_string(),
             "probe": is_probe,
-            // Rounded down: what comes in time by this is in time.
-            "report_within_ms": whole_millis(report_within),
+            "report_within_ms": report_within_ms(report_within),
         }),
         Acquired::Refused { retry_after, state } => json!({
             "allowed": false,
             "state": state.name(),
-            "retry_after_ms": millis_up(retry_after),
+            "retry_after_ms": retry_after_ms(retry_after),
         }),
     })
 }
@@ -122,15 +117,10 @@ async fn acquire(door: &HttpDoor, body: &[u8]) -> Result<Json, Problem> {
 async fn report(door: &HttpDoor, body: &[u8]) -> Result<Json, Problem> {
     let mut fields = Fields::read(body, &["id", "token", "outcome", "elapsed_ms", "retry_after_ms"])?;
     let id = fields.needed("id", "say which breaker")?;
-    let token = match fields.text("token")? {
-        None => None,
-        Some(text) => Some(Token::parse(&text).ok_or_else(|| problem(BreakerError::token()))?),
-    };
+    let token = fields.text("token")?;
     let outcome = fields.needed("outcome", "say success, failure, slow or ignore")?;
-    let outcome = Outcome::parse(&outcome).map_err(problem)?;
-    let elapsed = fields.span("elapsed_ms", 0, SPAN_MAX.to_duration())?;
-    let retry_after = fields.span("retry_after_ms", 0, SPAN_MAX.to_duration())?;
-    let report = Report { id: &id, token, outcome, elapsed, retry_after };
+    let (elapsed, retry_after) = (fields.whole("elapsed_ms"), fields.whole("retry_after_ms"));
+    let report = Report::read(&id, token.as_deref(), &outcome, elapsed, retry_after).map_err(problem)?;
     Ok(match door.breakers.report(report).await.map_err(problem)? {
         Reported::Counted => json!({ "counted": true }),
         Reported::Late(why) => json!({ "counted": false, "why": why.name() }),
@@ -144,9 +134,7 @@ fn list(door: &HttpDoor, query: Option<&str>) -> Result<Json, Problem> {
         match name {
             "after" => after = Some(unescaped("after", percent::of_query(value))?),
             "limit" => {
-                let number = value.parse().ok().filter(|number| (1..=LIST_MAX).contains(number));
-                let what = format!("must be a whole number from 1 to {LIST_MAX}");
-                limit = number.ok_or_else(|| Problem::unchanged("limit", what))?;
+                limit = list_limit(value.parse().unwrap_or(u64::MAX)).map_err(problem)?;
             }
             _ => {
                 let name: String = name.chars().take(64).collect();
@@ -175,21 +163,15 @@ async fn lift(door: &HttpDoor, id: &str) -> Result<Json, Problem> {
 fn decided(body: &[u8]) -> Result<Override, Problem> {
     let mut fields = Fields::read(body, &["mode", "ttl_ms", "reason", "who"])?;
     let mode = fields.needed("mode", "say forced_open, forced_closed or metrics_only")?;
-    let mode = Mode::parse(&mode).ok_or_else(|| problem(BreakerError::mode()))?;
-    let ttl = fields.span("ttl_ms", 1, OVERRIDE_MAX.to_duration())?;
+    let ttl = fields.whole("ttl_ms");
     let ttl = ttl.ok_or_else(|| Problem::unchanged("ttl_ms", "is missing: say how long it stays"))?;
-    let reason = fields.needed("reason", "say why, for whoever finds it")?.into_owned();
-    let who = fields.text("who")?.unwrap_or_default().into_owned();
-    Ok(Override { mode, ttl, reason, who })
+    let (reason, who) = (fields.text("reason")?, fields.text("who")?);
+    Override::read(&mode, ttl, &reason.unwrap_or_default(), &who.unwrap_or_default()).map_err(problem)
 }
 
 /// How one stands.
 fn seen(one: &Seen) -> Json {
     let Seen { id, name, status } = one;
-    let retry_after = match status.stance {
-        Stance::Open { left } => Some(left.as_millis_ceil()),
-        Stance::Closed | Stance::HalfOpen | Stance::Ramping { .. } => None,
-    };
     let overridden = status
         .overridden
         .map(|(mode, left)| json!({ "mode": mode.name(), "left_ms": left.as_millis_ceil() }));
@@ -197,8 +179,8 @@ fn seen(one: &Seen) -> Json {
         "id": id,
         "breaker": name,
         "state": status.stance.state().name(),
-        "ramping": matches!(status.stance, Stance::Ramping { .. }),
-        "retry_after_ms": retry_after,
+        "ramping": one.is_ramping(),
+        "retry_after_ms": one.retry_after_ms(),
         "override": overridden,
         "shared": status.is_shared,
     })
@@ -216,9 +198,7 @@ fn unescaped(field: &'static str, bytes: Option<Vec<u8>>) -> Result<String, Prob
 
 fn problem(error: BreakerError) -> Problem {
     match error {
-        BreakerError::Field { field, what } => {
-            Problem::unchanged(if field == "ttl" { "ttl_ms" } else { field }, what)
-        }
+        BreakerError::Field { field, what } => Problem::unchanged(field, what),
         BreakerError::TooMany(why) => {
             let title = "there is no room for another breaker; nothing was changed";
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "full", title, why.to_string())
@@ -229,14 +209,6 @@ fn problem(error: BreakerError) -> Problem {
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store-away", title, detail)
         }
     }
-}
-
-fn whole_millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn millis_up(span: Duration) -> u64 {
-    tollgate::Micros::from(span).as_millis_ceil()
 }
 
 /// The fields of a body that have not been read yet.
@@ -296,15 +268,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A time in milliseconds.
-    fn span(&mut self, name: &'static str, least: u64, most: Duration) -> Result<Option<Duration>, Problem> {
-        let most = whole_millis(most);
+    /// A whole number; what is none lies beyond every bound.
+    fn whole(&mut self, name: &str) -> Option<u64> {
         match self.take(name) {
-            Value::Absent => Ok(None),
-            Value::Whole(millis) if (least..=most).contains(&millis) => {
-                Ok(Some(Duration::from_millis(millis)))
-            }
-            _ => Err(Problem::unchanged(name, format!("must be a whole number from {least} to {most}"))),
+            Value::Absent => None,
+            Value::Whole(number) => Some(number),
+            Value::Text(_) | Value::Other(_) => Some(u64::MAX),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::str;
 
-use super::command::{Fault, integer, shown};
+use super::command::{Fault, integer};
 use super::encode::Out;
 use super::frame::Words;
 use crate::breakers::{
@@ -35,7 +35,7 @@ pub(super) fn question<'b>(command: Command, words: &Words<'b, '_>) -> Result<Op
         Command::Breakers => {
             let mut options = Options::read(words, 1, ["AFTER", "LIMIT"])?;
             let after = options.take(0).map(|word| text("after", word)).transpose()?;
-            let limit = options.take(1).map(|word| list_limit(number("limit", word)?).map_err(fault));
+            let limit = options.take(1).map(|word| list_limit(whole(word)).map_err(fault));
             Breaking::List { after, limit: limit.transpose()?.unwrap_or(LIST) }
         }
         Command::Override => {
@@ -46,7 +46,7 @@ pub(super) fn question<'b>(command: Command, words: &Words<'b, '_>) -> Result<Op
             };
             let (mode, reason) = (text("mode", mode)?, text("reason", reason)?);
             let who = text("who", words.get(5).unwrap_or_default())?;
-            let decided = Override::read(mode, number("ttl_ms", ttl)?, reason, who).map_err(fault)?;
+            let decided = Override::read(mode, whole(ttl), reason, who).map_err(fault)?;
             Breaking::Override { id: id()?, decided: Box::new(decided) }
         }
         Command::Lift => Breaking::Lift { id: alone()? },
@@ -59,8 +59,8 @@ fn report<'b>(id: &'b str, words: &Words<'b, '_>) -> Result<Breaking<'b>, Fault>
     let outcome = text("outcome", words.get(2).ok_or(Fault::Arity(Command::Report))?)?;
     let mut options = Options::read(words, 3, ["TOKEN", "ELAPSED", "RETRY_AFTER"])?;
     let token = options.take(0).map(|word| text("token", word)).transpose()?;
-    let elapsed = options.take(1).map(|word| number("elapsed_ms", word)).transpose()?;
-    let retry_after = options.take(2).map(|word| number("retry_after_ms", word)).transpose()?;
+    let elapsed = options.take(1).map(whole);
+    let retry_after = options.take(2).map(whole);
     Ok(Breaking::Report(Box::new(Report::read(id, token, outcome, elapsed, retry_after).map_err(fault)?)))
 }
 
@@ -90,10 +90,9 @@ fn text<'b>(field: &'static str, word: &'b [u8]) -> Result<&'b str, Fault> {
     str::from_utf8(word).map_err(|_| Fault::Bad(format!("{field}: is not UTF-8").into()))
 }
 
-fn number(field: &'static str, word: &[u8]) -> Result<u64, Fault> {
-    integer(word)
-        .and_then(|number| u64::try_from(number).ok())
-        .ok_or_else(|| Fault::Bad(format!("{field}: must be a whole number: \"{}\"", shown(word)).into()))
+/// A whole number; what is none lies beyond every bound.
+fn whole(word: &[u8]) -> u64 {
+    integer(word).and_then(|number| u64::try_from(number).ok()).unwrap_or(u64::MAX)
 }
 
 fn fault(error: BreakerError) -> Fault {

@@ -133,6 +133,7 @@ fn a_person_decides_over_all_of_it() {
         forced(&mut belief, Mode::ForcedOpen, Stance::Open { left: SECOND }),
         Way::Refuse { until: NOW + SECOND }
     );
+    assert_ne!(belief.way(NOW + SECOND), Way::Refuse { until: NOW + SECOND }, "and not after its end");
     assert_eq!(forced(&mut belief, Mode::ForcedClosed, Stance::Closed), Way::Pass);
     let _ = fail(&mut belief, 3, NOW);
     assert_eq!(belief.way(NOW), Way::Pass, "whatever fails meanwhile");

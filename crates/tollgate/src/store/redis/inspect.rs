@@ -153,7 +153,7 @@ impl RedisStore {
         }
     }
 
-    async fn ask(&self, spot: &mut Spot, words: &[&str]) -> Result<Reply, StoreError> {
+    pub(super) async fn ask(&self, spot: &mut Spot, words: &[&str]) -> Result<Reply, StoreError> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.plain(spot, &words).await
     }

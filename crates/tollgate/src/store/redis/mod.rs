@@ -14,6 +14,7 @@ mod cluster;
 mod config;
 mod dial;
 mod inspect;
+mod inspect_breaker;
 mod line;
 mod link;
 mod node;
@@ -34,6 +35,7 @@ mod wire;
 pub use batch::BatchSizes;
 pub use config::{BATCH_MAX, Layout, RedisConfig};
 pub use inspect::{Content, Inspected};
+pub use inspect_breaker::InspectedBreaker;
 pub use url::{Endpoint, RedisUrl, Secret, Seed, SentinelSeeds, UrlError};
 
 use std::cell::RefCell;
