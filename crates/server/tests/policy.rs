@@ -262,6 +262,8 @@ fn checked(text: &str, flags: &[&str]) -> (i32, String, String) {
 fn a_file_is_checked_without_starting_anything() {
     let (code, out, error) = checked(FILE, &[]);
     assert_eq!((code, out.as_str(), error.as_str()), (0, "FILE: 6 rules, 0 tests passed\n", ""));
+    let (_, out, _) = checked(&format!("{FILE}\nbreakers:\n  - name: payments\n  - match: \"*\"\n"), &[]);
+    assert_eq!(out, "FILE: 6 rules, 2 breakers, 0 tests passed\n");
     let (code, printed, _) = checked(FILE, &["--print"]);
     assert_eq!(code, 0);
     let (code, again, error) = checked(&printed, &["--print"]);

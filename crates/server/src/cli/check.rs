@@ -71,15 +71,20 @@ impl Check {
         }
         if failed.is_empty() {
             let rules = counted(policy.rules().len(), "rule");
+            // Most files have none, and are told of none.
+            let breakers = match config.breakers.kinds().len() {
+                0 => String::new(),
+                kinds => format!(", {}", counted(kinds, "breaker")),
+            };
             let tests = counted(trials.len(), "test");
             let envoy = config.facing.rls.dialect.as_ref().map_or_else(String::new, |dialect| {
                 let limits = counted(dialect.limits().len(), "limit");
                 format!("{limits} of {}, ", counted(dialect.domains(), "domain"))
             });
             if self.print {
-                writeln!(beside, "{name}: {envoy}{rules}, {tests} passed")?;
+                writeln!(beside, "{name}: {envoy}{rules}{breakers}, {tests} passed")?;
             } else {
-                writeln!(out, "{name}: {envoy}{rules}, {tests} passed")?;
+                writeln!(out, "{name}: {envoy}{rules}{breakers}, {tests} passed")?;
             }
             return Ok(());
         }
