@@ -74,6 +74,21 @@ async fn what_is_not_spent_goes_back_at_the_end() {
 }
 
 #[tokio::test]
+async fn a_reset_here_ends_leases_at_once() {
+    let server = RedisServer::start().await;
+    for kind in COUNTED {
+        let engine = engine(&server, &unique_prefix(), kind, PATIENT);
+        calls(&engine, 100).await;
+        assert_eq!(engine.leases(), 1, "{kind}: something is held");
+        engine.forget(&Ask { wants: &[WANT] }).await.expect("forgotten");
+        // What was held before was of what is forgotten: these are the first of a whole limit.
+        calls(&engine, 10).await;
+        engine.close().await;
+        assert_eq!(left(&engine).await, 990, "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn a_reset_elsewhere_ends_leases_within_a_second() {
     let server = RedisServer::start().await;
     for kind in COUNTED {
