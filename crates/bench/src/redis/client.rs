@@ -20,7 +20,7 @@ const TOGETHER: usize = 8;
 /// Lines of an answer: how many numbers follow, and five of them.
 const LINES: usize = 6;
 /// Asks of the open loop that may be unanswered.
-const UNANSWERED_MAX: usize = 100_000;
+const UNANSWERED_MAX: usize = 1_000_000;
 
 /// How asks follow each other.
 #[derive(Debug, Clone, Copy)]
