@@ -11,6 +11,7 @@ mod http;
 mod leases;
 mod measure;
 mod memory;
+mod pipelines;
 mod policy;
 mod redis;
 mod resp;

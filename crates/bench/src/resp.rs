@@ -1,7 +1,7 @@
 //! What a check costs the server over RESP, beside what Redis' own commands cost Redis.
 //!
-//! Processor time of each server's process, user and system, by `/proc/PID/stat`: asked by
-//! `redis-benchmark`, over 50 connections, by turns. `throttlecrab-server` takes part where it is on the
+//! Processor time of each server's process, user and system, by `/proc/PID/stat`: asked over 50
+//! connections, by turns, by a client that keeps every one of them busy, and once more by `redis-benchmark`. `throttlecrab-server` takes part where it is on the
 //! PATH, and redis-cell where `libredis_cell.so` lies in a directory of it. A ratio is the median of the
 //! rounds' ratios to the Redis row of its table.
 
@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use testkit::{Child, RedisServer, free_port};
+use tollgate::clock;
 
 use crate::bare;
 use crate::measure::{median, micros_each, output, serve};
+use crate::pipelines::Load;
 
 const ROUNDS: usize = 5;
-const CONNECTIONS: &str = "50";
-const KEYS: &str = "100000";
+const CONNECTIONS: usize = 50;
+const KEYS: u64 = 100_000;
 
 /// Who answers.
 enum Server {
@@ -41,6 +43,22 @@ impl Server {
     }
 }
 
+/// Who asks.
+#[derive(Clone, Copy)]
+enum Client {
+    /// One that is quicker than any of the servers.
+    Quick,
+    /// `redis-benchmark`, which is not.
+    Benchmark,
+}
+
+/// What is common to a table.
+struct Asking {
+    client: Client,
+    pipeline: usize,
+    commands: u64,
+}
+
 /// One row: a command put to a server.
 struct Row {
     name: String,
@@ -48,7 +66,10 @@ struct Row {
     server: usize,
     words: &'static [&'static str],
     target: &'static str,
+    /// Microseconds of the server's per command.
     rounds: Vec<f64>,
+    /// Commands in a second.
+    pace: Vec<f64>,
 }
 
 /// Runs all of it.
@@ -88,6 +109,7 @@ async fn tables() -> Result<()> {
         words,
         target,
         rounds: Vec::new(),
+        pace: Vec::new(),
     };
     let mut piped = vec![
         row("Redis SET", 0, SET, ""),
@@ -98,6 +120,13 @@ async fn tables() -> Result<()> {
         row("Tollgate CL.THROTTLE, 2 workers", 2, THROTTLE, "≤ 0.5"),
         row("Tollgate TG.CHECK, 1 worker", 1, CHECK, ""),
         row("Tollgate PING, 1 worker", 1, PING, ""),
+    ];
+    let mut benchmarked = vec![
+        row("Redis SET", 0, SET, ""),
+        row("Redis PING", 0, PING, ""),
+        row("a bare loop that decides nothing", bare, THROTTLE, ""),
+        row("Tollgate CL.THROTTLE, 1 worker", 1, THROTTLE, ""),
+        row("Tollgate CL.THROTTLE, 2 workers", 2, THROTTLE, ""),
     ];
     let mut single = vec![
         row("Redis PING", 0, PING, ""),
@@ -119,8 +148,12 @@ async fn tables() -> Result<()> {
             println!("{missing}");
         }
     }
-    table("RESP, pipeline 16", "Redis SET", &mut piped, &servers, "16", 400_000)?;
-    table("RESP, pipeline 1", "Redis PING", &mut single, &servers, "1", 100_000)
+    let by_sixteen = Asking { client: Client::Quick, pipeline: 16, commands: 400_000 };
+    table("RESP, pipeline 16", &by_sixteen, &mut piped, &servers)?;
+    let by_benchmark = Asking { client: Client::Benchmark, ..by_sixteen };
+    table("RESP, pipeline 16, by redis-benchmark", &by_benchmark, &mut benchmarked, &servers)?;
+    let by_one = Asking { client: Client::Quick, pipeline: 1, commands: 100_000 };
+    table("RESP, pipeline 1", &by_one, &mut single, &servers)
 }
 
 fn throttlecrab() -> Option<Server> {
@@ -158,42 +191,58 @@ pub(crate) fn module() -> Option<PathBuf> {
         .find(|module| module.exists())
 }
 
-fn table(
-    title: &str,
-    beside: &str,
-    rows: &mut [Row],
-    servers: &[Server],
-    pipeline: &str,
-    requests: u64,
-) -> Result<()> {
+fn table(title: &str, asking: &Asking, rows: &mut [Row], servers: &[Server]) -> Result<()> {
     // The first round warms up and is not counted.
     for round in 0..=ROUNDS {
         for row in &mut *rows {
             let server = &servers[row.server];
             let before = server.cpu_time();
-            ask(server.port(), pipeline, requests, row.words)?;
+            let begun = clock::instant();
+            asking.ask(server.port(), row.words).with_context(|| row.name.clone())?;
+            let took = begun.elapsed();
             if round > 0 {
-                row.rounds.push(micros_each(server.cpu_time().saturating_sub(before), requests));
+                row.rounds.push(micros_each(server.cpu_time().saturating_sub(before), asking.commands));
+                row.pace.push(1e6 / micros_each(took, asking.commands));
             }
         }
     }
-    let (port, count) = (CONNECTIONS, KEYS);
     println!(
-        "\n### {title}: server CPU per command ({port} connections, {count} keys, {ROUNDS} rounds by turns, medians)\n"
+        "\n### {title}: server CPU per command ({CONNECTIONS} connections, {KEYS} keys, {ROUNDS} rounds by turns, medians)\n"
     );
-    println!("| | µs per command | × {beside} | target |\n|---|---|---|---|");
     let Some((first, _)) = rows.split_first() else { return Ok(()) };
+    println!("| | commands a second | µs per command | × {} | target |\n|---|---|---|---|---|", first.name);
     for row in &*rows {
         let micros = median(row.rounds.iter().copied());
         let ratio = median(row.rounds.iter().zip(&first.rounds).map(|(mine, theirs)| mine / theirs));
-        println!("| {} | {micros:.2} | {ratio:.2} | {} |", row.name, row.target);
+        let pace = median(row.pace.iter().copied());
+        println!("| {} | {pace:.0} | {micros:.2} | {ratio:.2} | {} |", row.name, row.target);
     }
     Ok(())
 }
 
-fn ask(port: u16, pipeline: &str, requests: u64, words: &[&str]) -> Result<()> {
-    let (port, requests) = (port.to_string(), requests.to_string());
-    let mut command = Command::new("redis-benchmark");
-    command.args(["-p", &port, "-c", CONNECTIONS, "-P", pipeline, "-n", &requests, "-r", KEYS, "-q"]);
-    output(command.args(words)).map(|_| ())
+impl Asking {
+    /// Asks all of it.
+    fn ask(&self, port: u16, words: &[&str]) -> Result<()> {
+        let Asking { client, pipeline, commands } = *self;
+        match client {
+            Client::Quick => {
+                let (connections, keys) = (CONNECTIONS, KEYS);
+                Load { port, connections, pipeline, commands, keys, words }.run()
+            }
+            Client::Benchmark => {
+                let mut command = Command::new("redis-benchmark");
+                let figures = [
+                    ("-p", u64::from(port)),
+                    ("-c", CONNECTIONS as u64),
+                    ("-P", pipeline as u64),
+                    ("-n", commands),
+                    ("-r", KEYS),
+                ];
+                for (name, figure) in figures {
+                    command.arg(name).arg(figure.to_string());
+                }
+                output(command.arg("-q").args(words)).map(|_| ())
+            }
+        }
+    }
 }
