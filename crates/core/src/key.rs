@@ -28,17 +28,17 @@ pub struct Scope {
 impl Scope {
     /// The scope of a rule's `limit`-th limit. The plan is not in it: an upgrade does not refill.
     pub fn of_rule(rule: &str, limit: usize, kind: Kind) -> Scope {
-        let mut text = String::with_capacity(rule.len().saturating_add(24));
+        let mut text = String::with_capacity(rule.len().saturating_add(16));
         encode(rule.as_bytes(), &mut text);
-        let _ = write!(text, ":{limit}:{kind}"); // writing to a String cannot fail
+        let _ = write!(text, ":{limit}:{}", kind.initials()); // writing to a String cannot fail
         Scope::of_text(text)
     }
 
     /// The scope of the `limit`-th limit that a rule tries out beside its own.
     pub fn of_candidate(rule: &str, limit: usize, kind: Kind) -> Scope {
-        let mut text = String::with_capacity(rule.len().saturating_add(24));
+        let mut text = String::with_capacity(rule.len().saturating_add(16));
         encode(rule.as_bytes(), &mut text);
-        let _ = write!(text, ":candidate-{limit}:{kind}"); // writing to a String cannot fail
+        let _ = write!(text, ":candidate-{limit}:{}", kind.initials()); // writing to a String cannot fail
         Scope::of_text(text)
     }
 
@@ -46,13 +46,13 @@ impl Scope {
     /// 1000/day on one key are two limits, while a changed count or burst keeps the state.
     pub fn of_inline(period: &str, kind: Kind) -> Scope {
         // `=` is encoded in every rule's name, so no rule can be called this.
-        Scope::of_text(format!("=inline:{period}:{kind}"))
+        Scope::of_text(format!("=inline:{period}:{}", kind.initials()))
     }
 
     /// The scope of token buckets whose state is by key alone: whatever burst and rate they are asked for
     /// with, one key is one bucket.
     pub fn of_key_alone() -> Scope {
-        Scope::of_text(format!("=throttle:key:{}", Kind::TokenBucket))
+        Scope::of_text(format!("=key:0:{}", Kind::TokenBucket.initials()))
     }
 
     fn of_text(text: String) -> Scope {
@@ -97,7 +97,7 @@ impl Key<'_> {
     /// Appends `{subject}:scope`, with the subject encoded. The braces make it the hash tag.
     pub fn write_to(&self, out: &mut String) {
         out.push('{');
-        encode(self.subject, out);
+        encode_subject(self.subject, out);
         out.push_str("}:");
         out.push_str(&self.scope.text);
     }
@@ -120,6 +120,16 @@ fn is_plain(byte: u8) -> bool {
 /// Appends bytes so that different bytes give different text: plain ones as they are, the others
 /// as `%XX`. An empty part becomes `%`, because Redis takes `{}` for no hash tag at all.
 pub fn encode(bytes: &[u8], out: &mut String) {
+    encode_unless(is_plain, bytes, out);
+}
+
+/// The same of a subject, in which `:` is common and stands for itself: three parts follow it, and none of
+/// them has one, so where it ends is known.
+pub fn encode_subject(bytes: &[u8], out: &mut String) {
+    encode_unless(|byte| is_plain(byte) || byte == b':', bytes, out);
+}
+
+fn encode_unless(is_plain: impl Fn(u8) -> bool, bytes: &[u8], out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     if bytes.is_empty() {
         out.push('%');
@@ -135,7 +145,7 @@ pub fn encode(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// The inverse of [`encode`]; `None` if the text was not written by it.
+/// The inverse of [`encode`] and of [`encode_subject`]; `None` if the text was not written by it.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     if text == "%" {
         return Some(Vec::new());
@@ -166,7 +176,7 @@ mod tests {
 
     #[test]
     fn keys_read_as_documented() {
-        assert_eq!(key("login", b"user_123"), "{user_123}:login:0:token_bucket");
+        assert_eq!(key("login", b"user_123"), "{user_123}:login:0:tb");
     }
 
     #[test]

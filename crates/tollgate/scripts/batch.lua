@@ -64,14 +64,13 @@ while start <= singles do
         else
           units = units - needed
           result = 4 * units
-          if last_refill >= renewed then
-            local length = pcall('SETRANGE', KEYS[i], '1', pack('<dd', units, now))
-            if length ~= 33 then result = failed(length) end
-          else
+          local is_kept = 1
+          if last_refill < renewed then
             ttl_text = ttl_text or string.format('%.0f', ttl)
-            local set = pcall('PSETEX', KEYS[i], ttl_text, pack('<Bddc16', 1, units, now, limit))
-            if not set.ok then result = failed(set) end
+            is_kept = pcall('PEXPIRE', KEYS[i], ttl_text)
           end
+          local length = is_kept == 1 and pcall('SETRANGE', KEYS[i], '1', pack('<dd', units, now)) or is_kept
+          if length ~= 33 then result = failed(length) end
         end
       end
     end
@@ -114,7 +113,7 @@ end
 -- One bucket, asked the same again and again. Says whether there was nothing unusual about it.
 local function repeatedly(key, asked, times)
   local limit, pour, needed, full, renew_every, ttl = parse('<c16ddddd', asked)
-  local value, created, renews = pcall('GET', key), 0, true
+  local value, created, renews = pcall('GET', key), 0, false
   local units = full
   if not value then
     created = 2
@@ -129,9 +128,10 @@ local function repeatedly(key, asked, times)
   end
   local spent = math.min(math.floor(units / needed), times)
   units = units - spent * needed
-  if spent > 0 and renews then
+  if spent > 0 and created > 0 then
     call('PSETEX', key, ttl, pack('<Bddc16', 1, units, now, limit))
   elseif spent > 0 then
+    if renews then call('PEXPIRE', key, ttl) end
     call('SETRANGE', key, '1', pack('<dd', units, now))
   end
   results[#results + 1] = 4 * units + created

@@ -17,4 +17,6 @@ redis.register_function('LIBRARY_fast', function(KEYS, ARGV)
   if ARGV[1] ~= parsed then
     parsed = ARGV[1]
     limit, pour, needed, full, renew_every, ttl = parse('<c16ddddd', parsed)
+    -- In text: Redis would print the number anew for every key, with 17 digits.
+    ttl = string.format('%.0f', ttl)
   end

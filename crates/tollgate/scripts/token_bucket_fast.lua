@@ -10,12 +10,11 @@
 --
 -- ARGV[1]  the limit as it stands at the end of a value (16 bytes); pour, cost * unit,
 --          capacity * unit, renew_every and the TTL in milliseconds (8 each, doubles)
--- Reply    for a spend, units and instant as written (16 bytes) or the whole value (33); the value in
+-- Reply    for a spend, units and instant as written (16 bytes); the whole value (33) in
 --          an array of one if there was none; for a refusal, units, instant and a zero byte (17).
 --          If it falls through, what take.lua says.
 if not value then
   local written = pack('<Bddc16', 1, full - needed, now, limit)
-  -- Redis prints a number it is given with 17 digits, enough for every TTL.
   call('PSETEX', key, ttl, written)
   return { written }
 elseif #value == 33 then
@@ -25,15 +24,11 @@ elseif #value == 33 then
     if units > full then units = full end
     if units < needed then return pack('<ddB', units, now, 0) end
     -- Setting a TTL costs a fifth of a check, so it is set by the first spend of each period of
-    -- `renew_every`, long enough to outlast both that period and the refill after it. The others
-    -- write the two numbers that change where they stand.
-    if last_refill >= now - now % renew_every then
-      local written = pack('<dd', units - needed, now)
-      call('SETRANGE', key, '1', written)
-      return written
-    end
-    local written = pack('<Bddc16', 1, units - needed, now, limit)
-    call('PSETEX', key, ttl, written)
+    -- `renew_every`, long enough to outlast both that period and the refill after it. First, for
+    -- if it fails nothing is spent. The two numbers that change are written where they stand.
+    if last_refill < now - now % renew_every then call('PEXPIRE', key, ttl) end
+    local written = pack('<dd', units - needed, now)
+    call('SETRANGE', key, '1', written)
     return written
   end
 end

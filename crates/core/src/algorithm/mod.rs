@@ -33,7 +33,7 @@ pub enum Algorithm {
     FixedWindow(FixedWindow),
 }
 
-/// Which of the four: its name is the same in files, keys, metrics and Lua.
+/// Which of the four: its name is the same in files, metrics and Lua; keys have its initials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Kind {
     /// `token_bucket`
@@ -59,6 +59,22 @@ impl Kind {
             Kind::SlidingWindow => "sliding_window",
             Kind::FixedWindow => "fixed_window",
         }
+    }
+
+    /// As it stands at the end of a key. Redis reads every byte of a key several times for a check, and keeps
+    /// up to 31 of them in one piece of 32.
+    pub const fn initials(self) -> &'static str {
+        match self {
+            Kind::TokenBucket => "tb",
+            Kind::SlidingLog => "sl",
+            Kind::SlidingWindow => "sw",
+            Kind::FixedWindow => "fw",
+        }
+    }
+
+    /// Reads the initials.
+    pub fn of_initials(initials: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.initials() == initials)
     }
 
     /// Reads the name.

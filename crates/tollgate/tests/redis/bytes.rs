@@ -27,7 +27,7 @@ async fn spend(server: &RedisServer, kind: Kind, layout: Layout) -> (String, Mic
     take(&store, &limit).await;
     let at = take(&store, &limit).await.take.at;
     let generation = if layout == Layout::Packed { "1p" } else { "1h" };
-    (format!("tg:{generation}:{{user_123}}:login:0:{kind}"), at)
+    (format!("tg:{generation}:{{user_123}}:login:0:{}", kind.initials()), at)
 }
 
 fn long(number: u64) -> [u8; 8] {

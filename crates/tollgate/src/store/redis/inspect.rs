@@ -173,20 +173,22 @@ impl NameParts {
     fn parse(name: &str) -> Option<NameParts> {
         let (head, rest) = name.split_once(":{")?;
         let (tag, rest) = rest.split_once('}')?;
-        let (tag, scope) = match tag.strip_prefix('=') {
-            Some(_) => rest.split_once(':')?,
-            None => (tag, rest.strip_prefix(':')?),
+        // From behind: a subject may have colons, and follows the tag if that is a partition's.
+        let mut parts = rest.rsplitn(4, ':');
+        let (kind, limit, rule) = (Kind::of_initials(parts.next()?)?, parts.next()?, parts.next()?);
+        let subject = match (tag.starts_with('='), parts.next()?) {
+            (true, subject) => subject,
+            (false, "") => tag,
+            (false, _) => return None,
         };
         let layout = match head.rsplit_once(':')?.1 {
             "1p" => Layout::Packed,
             "1h" => Layout::Hash,
             _ => return None,
         };
-        let mut parts = scope.splitn(3, ':');
-        let (rule, limit, kind) = (parts.next()?, parts.next()?, Kind::parse(parts.next()?).ok()?);
         let text = |part: &str| key::decode(part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Some(NameParts {
-            subject: if tag.starts_with('~') { None } else { Some(text(tag)?) },
+            subject: if subject.starts_with('~') { None } else { Some(text(subject)?) },
             rule: if rule.starts_with('=') { None } else { Some(text(rule)?) },
             limit: text(limit)?,
             kind,
@@ -245,4 +247,39 @@ fn bulks(reply: Reply) -> Vec<Vec<u8>> {
 /// For `SCAN MATCH`: everything that means something in a pattern, taken literally.
 fn glob_escaped(text: &str) -> String {
     text.chars().flat_map(|c| ["*?[]\\^-".contains(c).then_some('\\'), Some(c)]).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU16;
+
+    use tollgate_core::key::{Key, Scope};
+
+    use super::super::config::RedisConfig;
+    use super::super::request::Naming;
+    use super::super::url::RedisUrl;
+    use super::*;
+
+    /// Whatever is written reads back as it was, in partitions and without.
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let mut config = RedisConfig::new(RedisUrl::parse("redis://127.0.0.1").expect("a URL"));
+        for partitions in [None, NonZeroU16::new(7)] {
+            config.partitions = partitions;
+            let naming = Naming::new(&config);
+            for subject in ["", "ann", "user:12", ":", "a:0:tb", "}:x:0:tb", "=1", "2001:db8::1"] {
+                for (rule, limit, kind) in [("api", 0, Kind::TokenBucket), ("a:b", 12, Kind::SlidingLog)] {
+                    let scope = Scope::of_rule(rule, limit, kind);
+                    let mut name = String::new();
+                    naming.write_key(&Key { scope: &scope, subject: subject.as_bytes() }, &mut name);
+                    let parts = NameParts::parse(&name).unwrap_or_else(|| panic!("{name} is not read"));
+                    assert_eq!(
+                        (parts.subject.as_deref(), parts.rule.as_deref()),
+                        (Some(subject), Some(rule))
+                    );
+                    assert_eq!((parts.limit, parts.kind), (limit.to_string(), kind), "{name}");
+                }
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use tollgate_core::algorithm::{Algorithm, Kind};
 use tollgate_core::check::Refund;
 use tollgate_core::decision::Take;
-use tollgate_core::key::{Key, encode};
+use tollgate_core::key::{Key, encode_subject};
 use tollgate_core::units::Micros;
 
 use super::cluster::slots::{slot_of, slot_of_key};
@@ -208,7 +208,7 @@ pub(super) fn head(out: &mut Vec<u8>, called: Called<'_>, keys: usize) {
 
 fn write_subject(subject: &[u8], out: &mut String) {
     let start = out.len();
-    encode(subject, out);
+    encode_subject(subject, out);
     if out.len() - start > SUBJECT_BYTES_PLAIN {
         out.truncate(start);
         out.push('~');

@@ -49,9 +49,7 @@ mod tests {
     #[test]
     fn slots_are_those_of_redis() {
         assert_eq!(slot_of(b"123456789"), 0x31c3);
-        for key in
-            ["", "a", "{user_123}:x", "tg:1p:{203.0.113.9}:login:0:sliding_log", "{}x", "a{b", "a}b{c}d"]
-        {
+        for key in ["", "a", "{user_123}:x", "tg:1p:{203.0.113.9}:login:0:sl", "{}x", "a{b", "a}b{c}d"] {
             assert_eq!(slot_of_key(key), testkit::slot_of(key), "{key}");
         }
     }
