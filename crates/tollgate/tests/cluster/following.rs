@@ -8,7 +8,7 @@ use tollgate::{Source, clock};
 
 use crate::promotion::{is_followed, is_within_bounds};
 use crate::stand::{
-    Asked, BACK_WITHIN, Load, ask, config, engine, is_served, is_without_redis, last_without_redis, limit,
+    Asked, BACK_WITHIN, Load, ask, back_after, config, engine, is_served, is_without_redis, limit,
 };
 
 /// One key in each shard.
@@ -73,7 +73,7 @@ async fn a_failover_by_hand_is_followed() {
     let promoted = cluster.promoted(replica).await;
     load.settles(BACK_WITHIN + Duration::from_secs(8)).await;
     let asked = load.stop().await;
-    let back = last_without_redis(&asked, promoted).unwrap_or_default();
+    let back = back_after(&asked, promoted);
     assert!(back <= BACK_WITHIN, "back {back:?} after the promotion");
     is_within_bounds(&asked, 3, 1);
 }
@@ -101,7 +101,7 @@ async fn a_sick_shard_is_set_aside_alone_and_found_again() {
     let resumed = clock::instant();
     load.settles(Duration::from_secs(10)).await;
     let asked = load.stop().await;
-    let back = last_without_redis(&asked, resumed).unwrap_or_default();
+    let back = back_after(&asked, resumed);
     assert!(back <= BACK_WITHIN, "back {back:?} after it went on");
     others_notice_nothing(&asked);
     is_within_bounds(&asked, 3, 0);

@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::stand::{
-    Asked, BACK_WITHIN, CAPACITY, DEADLINE, Load, RATE, burst, is_without_redis, last_without_redis,
-};
+use crate::stand::{Asked, BACK_WITHIN, CAPACITY, DEADLINE, Load, RATE, back_after, burst, is_without_redis};
 
 /// A machine busy with other tests stalls its tasks; the deadline itself is measured by the campaign.
 const STALL: Duration = Duration::from_millis(150);
@@ -13,7 +11,7 @@ const STALL: Duration = Duration::from_millis(150);
 pub(crate) async fn is_followed(load: Load, keys: usize, promoted: Instant) -> Vec<Asked> {
     load.settles(BACK_WITHIN + Duration::from_secs(8)).await;
     let asked = load.stop().await;
-    let back = last_without_redis(&asked, promoted).unwrap_or_default();
+    let back = back_after(&asked, promoted);
     assert!(back <= BACK_WITHIN, "back {back:?} after the promotion");
     let since = asked.iter().filter(|asked| asked.at > promoted + back && !is_without_redis(asked.source));
     assert!(since.count() > 50, "too few to tell");

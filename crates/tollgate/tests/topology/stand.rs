@@ -22,6 +22,9 @@ pub(crate) const DEADLINE: Duration = Duration::from_millis(25);
 /// Decisions come from Redis again so soon after another server was promoted.
 pub(crate) const BACK_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long Redis must have answered to be back.
+const SETTLED: Duration = Duration::from_millis(300);
+
 /// The pause of a task between two asks.
 const PAUSE: Duration = Duration::from_millis(4);
 
@@ -121,11 +124,11 @@ impl Load {
 
     /// Waits until all that was asked since `from` for so long was answered by Redis, or `at_most`.
     pub(crate) async fn settles(&self, at_most: Duration) {
-        let (quiet, begun) = (Duration::from_millis(300), clock::instant());
+        let begun = clock::instant();
         loop {
             let asked = |asked: &&Asked| is_without_redis(asked.source);
             let last = self.asked.lock().iter().rev().find(asked).map(|asked| asked.at);
-            if last.is_none_or(|last| last.elapsed() > quiet) && begun.elapsed() > quiet {
+            if last.is_none_or(|last| last.elapsed() > SETTLED) && begun.elapsed() > SETTLED {
                 return;
             }
             assert!(begun.elapsed() < at_most, "still not by Redis: {:?}", self.engine.health());
@@ -150,10 +153,23 @@ pub(crate) fn is_without_redis(source: Source) -> bool {
     !matches!(source, Source::Store | Source::DenyCache)
 }
 
-/// When the last answer came that was not Redis', of those asked after `from`.
-pub(crate) fn last_without_redis(asked: &[Asked], from: Instant) -> Option<Duration> {
-    let late = asked.iter().filter(|asked| asked.at >= from && is_without_redis(asked.source));
-    late.map(|asked| asked.at - from).max()
+/// When Redis was back, of what was asked after `from`: with the last answer that was not its own.
+///
+/// But a busy machine stalls at any time. What begins later than Redis has to be back, and after it answered for
+/// [`SETTLED`] without a break, is a stall; more than a few of them are not.
+pub(crate) fn back_after(asked: &[Asked], from: Instant) -> Duration {
+    let (mut back, mut stalled) = (Duration::ZERO, 0);
+    for late in asked.iter().filter(|asked| asked.at >= from && is_without_redis(asked.source)) {
+        let at = late.at - from;
+        if stalled > 0 || at > BACK_WITHIN.max(back + SETTLED) {
+            stalled += 1;
+        } else {
+            back = at;
+        }
+    }
+    let since = asked.iter().filter(|asked| asked.at > from + back).count();
+    assert!(stalled * 20 <= since, "{stalled} of {since} answers were not by Redis after it was back");
+    back
 }
 
 /// By how much the worst interval of the worst key exceeds rate × time: at most the capacity where nothing
