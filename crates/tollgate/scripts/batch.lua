@@ -43,7 +43,9 @@ end
 -- Results take the places of values: a table that has its size costs less than one that grows to it.
 while start <= singles do
   local asked, stop = ARGV[plan[at]], start + plan[at + 1] - 1
-  local limit, pour, needed, full, renew_every, ttl = parse('<c16ddddd', asked)
+  local pour, needed, full, renew_every, ttl = parse('<ddddd', asked)
+  local limit = string.sub(asked, 41)
+  local size, shape = 17 + #limit, #limit == 12 and '<Bddc12' or '<Bddc16'
   -- In text once it is needed: Redis would print the number anew for every key, with 17 digits.
   local renewed, ttl_text = now - now % renew_every, nil
   for i = start, stop do
@@ -51,11 +53,11 @@ while start <= singles do
     if not value then
       local units = full - needed
       ttl_text = ttl_text or string.format('%.0f', ttl)
-      local set = pcall('SET', KEYS[i], pack('<Bddc16', 1, units, now, limit), 'PX', ttl_text, 'NX')
+      local set = pcall('SET', KEYS[i], pack('<Bdd', 1, units, now) .. limit, 'PX', ttl_text, 'NX')
       -- Not set: it is of another type, which MGET does not tell.
       if set then result = set.ok and 4 * units + 2 or failed(set) end
-    elseif #value == 33 then
-      local version, units, last_refill, under = parse('<Bddc16', value)
+    elseif #value == size then
+      local version, units, last_refill, under = parse(shape, value)
       if under == limit and version == 1 and last_refill <= now and units >= 0 and units <= full then
         units = units + (now - last_refill) * pour
         if units > full then units = full end
@@ -70,7 +72,7 @@ while start <= singles do
             is_kept = pcall('PEXPIRE', KEYS[i], ttl_text)
           end
           local length = is_kept == 1 and pcall('SETRANGE', KEYS[i], '1', pack('<dd', units, now)) or is_kept
-          if length ~= 33 then result = failed(length) end
+          if length ~= size then result = failed(length) end
         end
       end
     end
@@ -89,9 +91,10 @@ local results = {}
 
 -- A single bucket's arguments as take.lua has them.
 local function spelt_out(asked)
-  local limit, _, needed, _, _, ttl = parse('<c16ddddd', asked)
-  local _, unit = parse('<I4I8', limit)
-  return pack('<BI4c16', 1, needed / unit, limit), string.format('%.0f', ttl)
+  local pour, needed, full, _, ttl = parse('<ddddd', asked)
+  local capacity = parse('<I4', asked, 41)
+  local unit = full / capacity
+  return pack('<BI4I4I8I4', 1, needed / unit, capacity, unit, pour), string.format('%.0f', ttl)
 end
 
 local function one(key, args, ttl)
@@ -112,14 +115,16 @@ end
 
 -- One bucket, asked the same again and again. Says whether there was nothing unusual about it.
 local function repeatedly(key, asked, times)
-  local limit, pour, needed, full, renew_every, ttl = parse('<c16ddddd', asked)
+  local pour, needed, full, renew_every, ttl = parse('<ddddd', asked)
+  local limit = string.sub(asked, 41)
   local value, created, renews = pcall('GET', key), 0, false
   local units = full
   if not value then
     created = 2
-  elseif type(value) == 'string' and #value == 33 then
-    local version, last_refill, under
-    version, units, last_refill, under = parse('<Bddc16', value)
+  elseif type(value) == 'string' and #value == 17 + #limit then
+    local version, last_refill
+    version, units, last_refill = parse('<Bdd', value)
+    local under = string.sub(value, 18)
     if under ~= limit or version ~= 1 or last_refill > now or units < 0 or units > full then return false end
     units = math.min(units + (now - last_refill) * pour, full)
     renews = last_refill < now - now % renew_every
@@ -129,7 +134,7 @@ local function repeatedly(key, asked, times)
   local spent = math.min(math.floor(units / needed), times)
   units = units - spent * needed
   if spent > 0 and created > 0 then
-    call('PSETEX', key, ttl, pack('<Bddc16', 1, units, now, limit))
+    call('PSETEX', key, ttl, pack('<Bdd', 1, units, now) .. limit)
   elseif spent > 0 then
     if renews then call('PEXPIRE', key, ttl) end
     call('SETRANGE', key, '1', pack('<dd', units, now))

@@ -4,4 +4,6 @@ local key = KEYS[1]
 local value = pcall('GET', key)
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
-local limit, pour, needed, full, renew_every, ttl = parse('<c16ddddd', ARGV[1])
+local pour, needed, full, renew_every, ttl = parse('<ddddd', ARGV[1])
+local limit = string.sub(ARGV[1], 41)
+local shape = #limit == 12 and '<Bddc12' or '<Bddc16'

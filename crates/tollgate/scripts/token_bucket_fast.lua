@@ -8,17 +8,17 @@
 --
 -- fast_script.lua or fast_library.lua comes before it, and brings key, value, now and the arguments.
 --
--- ARGV[1]  the limit as it stands at the end of a value (16 bytes); pour, cost * unit,
---          capacity * unit, renew_every and the TTL in milliseconds (8 each, doubles)
--- Reply    for a spend, units and instant as written (16 bytes); the whole value (33) in
+-- ARGV[1]  pour, cost * unit, capacity * unit, renew_every and the TTL in milliseconds (8 bytes each,
+--          doubles), and the limit as it stands at the end of a value (12, or 16 for a large unit)
+-- Reply    for a spend, units and instant as written (16 bytes); the whole value (29, or 33) in
 --          an array of one if there was none; for a refusal, units, instant and a zero byte (17).
 --          If it falls through, what take.lua says.
 if not value then
-  local written = pack('<Bddc16', 1, full - needed, now, limit)
+  local written = pack('<Bdd', 1, full - needed, now) .. limit
   call('PSETEX', key, ttl, written)
   return { written }
-elseif #value == 33 then
-  local version, units, last_refill, under = parse('<Bddc16', value)
+elseif #value == 17 + #limit then
+  local version, units, last_refill, under = parse(shape, value)
   if under == limit and version == 1 and last_refill <= now and units >= 0 and units <= full then
     units = units + (now - last_refill) * pour
     if units > full then units = full end
@@ -32,5 +32,6 @@ elseif #value == 33 then
     return written
   end
 end
-local _, unit = parse('<I4I8', limit)
-local ARGV = { '0', pack('<BI4c16', 1, needed / unit, limit), string.format('%.0f', ttl) }
+local capacity = parse('<I4', limit)
+local unit = full / capacity
+local ARGV = { '0', pack('<BI4I4I8I4', 1, needed / unit, capacity, unit, pour), string.format('%.0f', ttl) }

@@ -40,7 +40,7 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
         one_short[0] = 1;
         all.push(("version 9", words(&[b"SET", key, &another_version])));
         // Of this very limit, as the fast path would take it.
-        let ours = fields(0.0, noon, 3, 20_000_000, 1);
+        let ours = narrow(&fields(0.0, noon, 3, 20_000_000, 1));
         if kind == Kind::TokenBucket {
             all.push(("version 9 of a bucket", words(&[b"SET", key, &[&[9], &ours[..]].concat()])));
             all.push(("a bucket and a byte", words(&[b"SET", key, &[&[1], &ours[..], &[0]].concat()])));
@@ -66,7 +66,7 @@ fn strangers(layout: Layout, kind: Kind, key: &str) -> Vec<(&'static str, Vec<Ve
             all.push((
                 name,
                 match layout {
-                    Layout::Packed => words(&[b"SET", key, &[&[1], &limit[..]].concat()]),
+                    Layout::Packed => words(&[b"SET", key, &[&[1], &narrow(&limit)[..]].concat()]),
                     Layout::Hash => words(&[
                         b"HSET",
                         key,
@@ -98,9 +98,14 @@ fn fields(units: f64, last_refill: f64, capacity: u32, unit: u64, pour: u32) -> 
     .concat()
 }
 
+/// The same as a packed value has them: without the upper half of a unit that has none.
+fn narrow(fields: &[u8]) -> Vec<u8> {
+    if fields[24..28] == [0; 4] { [&fields[..24], &fields[28..]].concat() } else { fields.to_vec() }
+}
+
 fn packed_size(kind: Kind) -> usize {
     match kind {
-        Kind::TokenBucket => 33,
+        Kind::TokenBucket => 29,
         Kind::SlidingWindow => 17,
         Kind::FixedWindow => 13,
         Kind::SlidingLog => panic!("a log is never packed"),

@@ -116,15 +116,18 @@ impl Naming {
     /// not be exact.
     pub(super) fn bucket_part(&self, check: &Check<'_>, bucket: &TokenBucket) -> Part {
         let mut packed = Packed::new();
-        packed.push(&bucket.capacity().to_le_bytes());
-        packed.push(&bucket.unit().to_le_bytes());
-        packed.push(&bucket.pour().to_le_bytes());
         let renew_every = check.algorithm.keep_for() - check.algorithm.time_to_whole();
         let needed = bucket.units_of(check.cost);
         let ttl_ms = self.ttl_ms(check.algorithm);
         for number in [u64::from(bucket.pour()), needed, bucket.full(), renew_every.0, ttl_ms] {
             packed.push(&double(number).to_le_bytes());
         }
+        packed.push(&bucket.capacity().to_le_bytes());
+        match u32::try_from(bucket.unit()) {
+            Ok(unit) => packed.push(&unit.to_le_bytes()),
+            Err(_) => packed.push(&bucket.unit().to_le_bytes()),
+        }
+        packed.push(&bucket.pour().to_le_bytes());
         Part { slot: None, asked: Asked::Bucket { key: self.key(&check.key), packed } }
     }
 
@@ -194,7 +197,7 @@ impl Packed {
 
     /// Of a bucket's arguments, the units it is asked for.
     pub(super) fn needed(&self) -> &[u8] {
-        &self.bytes[24..32]
+        &self.bytes[8..16]
     }
 }
 

@@ -89,7 +89,7 @@ fn bucket_decision(
     let (numbers, is_spent) = match bytes.len() {
         16 => (bytes, true),
         17 => (&bytes[..16], false),
-        33 => (&bytes[1..17], true),
+        29 | 33 => (&bytes[1..17], true),
         _ => return Err(bad("a bucket of another length")),
     };
     let left = token_bucket::Left { units: whole(&numbers[..8])?, now: Micros(whole(&numbers[8..])?) };
