@@ -189,9 +189,10 @@ fn tee(command: &mut Command) -> Result<(bool, Vec<String>)> {
 
 /// Folders of this machine, and what a page says instead: pages are committed.
 fn private_places() -> Vec<(String, &'static str)> {
-    let root = command::root().map(|root| root.display().to_string());
-    let home = env::var_os("HOME").map(|home| home.to_string_lossy().into_owned());
-    root.ok().map(|root| (root, ".")).into_iter().chain(home.map(|home| (home, "~"))).collect()
+    let folder = |name: &str| env::var_os(name).map(|folder| folder.to_string_lossy().into_owned());
+    let root = command::root().ok().map(|root| root.display().to_string());
+    let places = [(folder("CARGO_TARGET_DIR"), "target"), (root, "."), (folder("HOME"), "~")];
+    places.into_iter().filter_map(|(place, name)| Some((place?, name))).collect()
 }
 
 fn scrubbed(line: &str, places: &[(String, &str)]) -> String {
