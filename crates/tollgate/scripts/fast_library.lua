@@ -4,7 +4,7 @@
 -- again, many times a second, so the last arguments are kept as they were parsed, and the last
 -- second as a number. Together that is a thirtieth of a check. Equal strings are one string in Lua,
 -- so comparing them costs nothing.
-local parsed, pour, needed, full, renew_every, ttl, limit, shape
+local parsed, pour, needed, full, renew_every, ttl, ttl_text, limit, shape
 local second, second_us
 
 redis.register_function('LIBRARY_fast', function(KEYS, ARGV)
@@ -19,6 +19,5 @@ redis.register_function('LIBRARY_fast', function(KEYS, ARGV)
     pour, needed, full, renew_every, ttl = parse('<ddddd', parsed)
     limit = string.sub(parsed, 41)
     shape = #limit == 12 and '<Bddc12' or '<Bddc16'
-    -- In text: Redis would print the number anew for every key, with 17 digits.
-    ttl = string.format('%.0f', ttl)
+    ttl_text = nil
   end

@@ -14,8 +14,10 @@
 --          an array of one if there was none; for a refusal, units, instant and a zero byte (17).
 --          If it falls through, what take.lua says.
 if not value then
+  -- In text: Redis would print the number anew for every key, with 17 digits.
+  ttl_text = ttl_text or string.format('%.0f', ttl)
   local written = pack('<Bdd', 1, full - needed, now) .. limit
-  call('PSETEX', key, ttl, written)
+  call('PSETEX', key, ttl_text, written)
   return { written }
 elseif #value == 17 + #limit then
   local version, units, last_refill, under = parse(shape, value)
@@ -26,7 +28,10 @@ elseif #value == 17 + #limit then
     -- Setting a TTL costs a fifth of a check, so it is set by the first spend of each period of
     -- `renew_every`, long enough to outlast both that period and the refill after it. First, for
     -- if it fails nothing is spent. The two numbers that change are written where they stand.
-    if last_refill < now - now % renew_every then call('PEXPIRE', key, ttl) end
+    if last_refill < now - now % renew_every then
+      ttl_text = ttl_text or string.format('%.0f', ttl)
+      call('PEXPIRE', key, ttl_text)
+    end
     local written = pack('<dd', units - needed, now)
     call('SETRANGE', key, '1', written)
     return written
