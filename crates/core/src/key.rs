@@ -13,6 +13,9 @@ use crate::units::Micros;
 /// The longest subject a door lets in, in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 1024;
 
+/// What stands in a key for the limit of a bucket that is by key alone; no inline limit has such a period.
+pub const KEY_ALONE: &str = "key";
+
 /// Which limit a key belongs to: `rule:limit:algorithm`, encoded once when the policy is built.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Scope {
@@ -52,7 +55,7 @@ impl Scope {
     /// The scope of token buckets whose state is by key alone: whatever burst and rate they are asked for
     /// with, one key is one bucket.
     pub fn of_key_alone() -> Scope {
-        Scope::of_text(format!("=key:0:{}", Kind::TokenBucket.initials()))
+        Scope::of_text(format!("=:{KEY_ALONE}:{}", Kind::TokenBucket.initials()))
     }
 
     fn of_text(text: String) -> Scope {

@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use tollgate::Micros;
 use tollgate::core::algorithm::token_bucket::State;
+use tollgate::core::key::KEY_ALONE;
 use tollgate::store::redis::{Content, Inspected, InspectedBreaker, RedisStore};
 
 use super::breaker;
@@ -107,6 +108,7 @@ fn write_words(inspected: &Inspected, raw: bool, out: &mut String) -> std::fmt::
     writeln!(out, "  subject      {whose}")?;
     match rule {
         Some(rule) => writeln!(out, "  rule         {} (limit {limit})", shown(rule))?,
+        None if limit == KEY_ALONE => writeln!(out, "  inline       by its key alone (CL.THROTTLE, GCRA)")?,
         None => writeln!(out, "  inline       per {limit}")?,
     }
     writeln!(out, "  algorithm    {kind}, {} layout", layout.name())?;

@@ -285,6 +285,12 @@ mod tests {
                     );
                     assert_eq!((parts.limit, parts.kind), (limit.to_string(), kind), "{name}");
                 }
+                let scope = Scope::of_key_alone();
+                let mut name = String::new();
+                naming.write_key(&Key { scope: &scope, subject: subject.as_bytes() }, &mut name);
+                let parts = NameParts::parse(&name).unwrap_or_else(|| panic!("{name} is not read"));
+                assert_eq!((parts.subject.as_deref(), parts.rule), (Some(subject), None));
+                assert_eq!((parts.limit.as_str(), parts.kind), (key::KEY_ALONE, Kind::TokenBucket), "{name}");
             }
         }
     }
