@@ -17,7 +17,7 @@ use crate::config::{Config, Overrides};
 const AFTER_HELP: &str = "\
 Examples:
   tollgate inspect user_123 --redis redis://127.0.0.1:6379     every limit that user has spent from
-  tollgate inspect 'tg:1p:{user_123}:login:0:sl'      one key, by its full name
+  tollgate inspect 'tg:1p:{user_123}:login:0:sl'               one key, by its full name
   tollgate inspect user_123 --raw                              with the bytes, as Redis has them
   tollgate inspect payments                                    the fleet's breaker of that id, and its last changes
 

@@ -155,17 +155,21 @@ pub(crate) fn is_without_redis(source: Source) -> bool {
 
 /// When Redis was back, of what was asked after `from`: with the last answer that was not its own.
 ///
-/// But a busy machine stalls at any time. What begins later than Redis has to be back, and after it answered for
-/// [`SETTLED`] without a break, is a stall; more than a few of them are not.
+/// But a busy machine stalls at any time. What begins later than Redis has to be back, after it answered for
+/// [`SETTLED`] without a break, and with an ask that waited for it in vain, is a stall. Whatever else begins then is
+/// another outage, and so are more than a few stalls.
 pub(crate) fn back_after(asked: &[Asked], from: Instant) -> Duration {
-    let (mut back, mut stalled) = (Duration::ZERO, 0);
+    let (mut back, mut last, mut stalled) = (Duration::ZERO, Duration::ZERO, 0);
     for late in asked.iter().filter(|asked| asked.at >= from && is_without_redis(asked.source)) {
         let at = late.at - from;
-        if stalled > 0 || at > BACK_WITHIN.max(back + SETTLED) {
-            stalled += 1;
-        } else {
+        let begins = at > last + SETTLED;
+        last = at;
+        if stalled == 0 && (at <= BACK_WITHIN || !begins) {
             back = at;
+            continue;
         }
+        assert!(!begins || late.took >= DEADLINE, "lost again {at:?} later, and told so in {:?}", late.took);
+        stalled += 1;
     }
     let since = asked.iter().filter(|asked| asked.at > from + back).count();
     assert!(stalled * 20 <= since, "{stalled} of {since} answers were not by Redis after it was back");

@@ -223,17 +223,15 @@ fn content(kind: Kind, redis_type: &str, raw: &[Vec<u8>]) -> Option<Content> {
     let long = |at: usize| body.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
     let short = |at: usize| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
     match (kind, body.len()) {
-        // A unit whose upper half is zero is written without it.
-        (Kind::TokenBucket, 28) if redis_type == "string" => Some(Content::Bucket(token_bucket::State {
-            units: reply::whole(&body[..8]).ok()?,
-            last_refill: Micros(reply::whole(&body[8..16]).ok()?),
-            under: TokenBucket::from_parts(short(16)?, u64::from(short(20)?), short(24)?)?,
-        })),
-        (Kind::TokenBucket, 32) => Some(Content::Bucket(token_bucket::State {
-            units: reply::whole(&body[..8]).ok()?,
-            last_refill: Micros(reply::whole(&body[8..16]).ok()?),
-            under: TokenBucket::from_parts(short(16)?, long(20)?, short(28)?)?,
-        })),
+        // A packed unit whose upper half is zero is written without it.
+        (Kind::TokenBucket, 32 | 28) if body.len() == 32 || redis_type == "string" => {
+            let unit = if body.len() == 32 { long(20)? } else { u64::from(short(20)?) };
+            Some(Content::Bucket(token_bucket::State {
+                units: reply::whole(&body[..8]).ok()?,
+                last_refill: Micros(reply::whole(&body[8..16]).ok()?),
+                under: TokenBucket::from_parts(short(16)?, unit, short(body.len() - 4)?)?,
+            }))
+        }
         (Kind::SlidingWindow, 16) => {
             Some(Content::SlidingWindow { start: Micros(long(0)?), current: short(8)?, previous: short(12)? })
         }
